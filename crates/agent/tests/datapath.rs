@@ -77,13 +77,17 @@ fn datapath_with_three_flows(keeper: Keeper, delays: Delays) -> (Datapath<Inline
     (datapath, now)
 }
 
-fn ack(datapath: &mut Datapath<InlineChannel>, now: Time, flow: u64, bytes_acked: u64) -> Outcome {
-    let transport = Transport {
+fn transport_at(now: Time) -> Transport {
+    Transport {
         cwnd: 1_000_000,
         rate: 0,
         ssthresh: u64::MAX,
         now,
-    };
+    }
+}
+
+fn ack(datapath: &mut Datapath<InlineChannel>, now: Time, flow: u64, bytes_acked: u64) -> Outcome {
+    let transport = transport_at(now);
     let signals = Signals {
         bytes_acked,
         mss: 1_000,
@@ -172,12 +176,7 @@ fn a_boxed_channel_behaves_the_same() {
     datapath.poll(now);
     datapath.poll(now);
     assert!(datapath.next_deadline().is_some(), "a heartbeat");
-    let transport = Transport {
-        cwnd: 1_000_000,
-        rate: 0,
-        ssthresh: u64::MAX,
-        now,
-    };
+    let transport = transport_at(now);
     let signals = Signals {
         bytes_acked: 70_000,
         lost_pkts_sample: 1,
@@ -291,12 +290,7 @@ fn unreported_values_can_be_read() {
     ] {
         shared.apply_command(now, &command, |_| Some(&mut local));
     }
-    let transport = Transport {
-        cwnd: 1_000_000,
-        rate: 0,
-        ssthresh: u64::MAX,
-        now,
-    };
+    let transport = transport_at(now);
     let signals = Signals {
         bytes_acked: 700,
         ..Signals::default()

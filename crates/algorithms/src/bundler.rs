@@ -19,7 +19,7 @@ mod pass_through;
 mod path_estimate;
 mod program;
 
-use ccplane_agent::rng::{SplitMix64, mix64};
+use ccplane_agent::rng::{self, SplitMix64, finalize, mix};
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
@@ -324,7 +324,7 @@ impl Bundler {
         let free = !flow.election.detects_pulse()
             || (mode == NimbusMode::Delay && flow.cross_traffic.has_excessive_queue(now));
         let measured =
-            mix64(tick.sent.to_bits()) ^ mix64(tick.received.to_bits()) ^ tick.rtt.to_bits();
+            finalize(tick.sent.to_bits()) ^ finalize(tick.received.to_bits()) ^ tick.rtt.to_bits();
         // Rate before the cross traffic started, which may have taken it by now.
         let had = tick.sent.max(f64::from(
             flow.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).r,
@@ -341,8 +341,8 @@ impl Bundler {
     }
 
     fn rng(&self, control: &Control<'_>) -> SplitMix64 {
-        let flow = control.flow_id().map_or(0, |id| SplitMix64::for_flow(id).0);
-        SplitMix64(mix64(flow.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ mix64(self.seed))
+        let flow = control.flow_id().map_or(0, |id| rng::for_flow(id).0);
+        SplitMix64(mix(flow) ^ finalize(self.seed))
     }
 
     fn order(&self, flow: &mut BundlerFlow, tick: &Tick, control: &mut Control<'_>) {

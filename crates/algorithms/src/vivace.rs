@@ -13,7 +13,7 @@
 mod ascent;
 mod utility;
 
-use ccplane_agent::rng::mix64;
+use ccplane_agent::rng::{finalize, mix};
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Rate;
@@ -285,7 +285,7 @@ impl VivaceFlow {
     /// repeats.
     fn pair(&mut self) {
         self.phase = VivacePhase::Learning {
-            faster_first: mix64(self.id ^ self.round.rotate_left(32)) & 1 == 1,
+            faster_first: finalize(self.id ^ self.round.rotate_left(32)) & 1 == 1,
             first: UtilityOutcome::Unknown,
         };
     }
@@ -350,7 +350,7 @@ impl Algorithm for Vivace {
         let id = control.flow_id().map_or(0, |id| id.flow);
         let mut flow = VivaceFlow {
             mss: info.mss.get().max(1) as f64,
-            id: mix64(id.wrapping_add(0x9e37_79b9_7f4a_7c15)),
+            id: mix(id),
             round: 0,
             initial: info.init_cwnd.get() as f64,
             rate: 0.0,

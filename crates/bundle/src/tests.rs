@@ -91,6 +91,14 @@ impl Net {
         }
     }
 
+    /// Network whose site sends more than the link carries.
+    fn overloaded() -> Net {
+        Net {
+            offered: 14_000_000,
+            ..Net::new(PacketNumbering::Counter)
+        }
+    }
+
     fn run(&mut self, ms: u64) {
         let until = self.now + Duration::from_millis(ms);
         while self.now < until {
@@ -216,8 +224,7 @@ fn below_capacity_it_stays_open_and_measures_all() {
 
 #[test]
 fn a_queue_in_the_network_moves_here() {
-    let mut net = Net::new(PacketNumbering::Counter);
-    net.offered = 14_000_000;
+    let mut net = Net::overloaded();
     net.run(1_000);
     assert_eq!(net.reasons(), [Reason::Queue]);
     let change = net.changes[0];
@@ -264,8 +271,7 @@ fn a_queue_in_the_network_moves_here() {
 
 #[test]
 fn a_window_is_in_flight_and_never_much_more() {
-    let mut net = Net::new(PacketNumbering::Counter);
-    net.offered = 14_000_000;
+    let mut net = Net::overloaded();
     net.run(1_000);
     // Half of the path's 600 kB, then twice as much, which takes a queue of 50 ms.
     for (window, rtt_ms) in [(300_000, 50), (1_200_000, 100), (300_000, 50)] {
@@ -291,8 +297,7 @@ fn a_window_is_in_flight_and_never_much_more() {
 
 #[test]
 fn missing_feedback_opens_and_new_feedback_restarts() {
-    let mut net = Net::new(PacketNumbering::Counter);
-    net.offered = 14_000_000;
+    let mut net = Net::overloaded();
     net.order = Some(11_000_000);
     net.run(2_000);
     assert_eq!(net.sendbox.mode(), SendboxMode::Delay);
@@ -322,8 +327,7 @@ fn missing_feedback_opens_and_new_feedback_restarts() {
 
 #[test]
 fn an_idle_bundle_is_not_silent() {
-    let mut net = Net::new(PacketNumbering::Counter);
-    net.offered = 14_000_000;
+    let mut net = Net::overloaded();
     net.run(1_000);
     net.offered = 0;
     net.run(10_000);
@@ -336,8 +340,7 @@ fn an_idle_bundle_is_not_silent() {
 
 #[test]
 fn a_silent_agent_opens_the_bundle() {
-    let mut net = Net::new(PacketNumbering::Counter);
-    net.offered = 14_000_000;
+    let mut net = Net::overloaded();
     net.order = Some(11_000_000);
     net.run(1_000);
     net.agent_gone = true;
@@ -350,8 +353,7 @@ fn a_silent_agent_opens_the_bundle() {
 
 #[test]
 fn rekeying_restarts_the_numbering_without_opening() {
-    let mut net = Net::new(PacketNumbering::Counter);
-    net.offered = 14_000_000;
+    let mut net = Net::overloaded();
     net.order = Some(11_000_000);
     net.run(1_000);
     net.sendbox.start_session(net.now, 1);

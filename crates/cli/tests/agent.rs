@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use serde_json::Value;
 
-use crate::common::{can_run, eventually, lock_host};
+use crate::common::{RunCommand, can_run, ccplane, eventually, lock_host, said};
 
 /// An agent with a folder for its socket and its log. Drop removes both.
 struct Agent {
@@ -126,15 +126,10 @@ fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
     let mut connected = 0;
     for datapath in ["linux", "udp", "quic"] {
         let out = agent.folder.join(datapath);
-        let link = ["--rate", "10mbit", "--rtt", "20ms", "--duration", "2s"];
-        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-            .args(["--json", "run", "--agent", &address, "--alg", "cubic"])
-            .args(["--datapath", datapath])
-            .args(link)
-            .arg("--out")
+        let output = ccplane("--json run --alg cubic --rate 10mbit --rtt 20ms --duration 2s")
+            .args(["--agent", &address, "--datapath", datapath, "--out"])
             .arg(&out)
-            .output()
-            .expect("it starts");
+            .run();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{datapath}: {said}");
         let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -153,22 +148,10 @@ fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
         connected = now;
     }
     // An algorithm that the agent does not have is rejected before a packet is sent.
-    let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-        .args([
-            "run",
-            "--agent",
-            &address,
-            "--alg",
-            "bbr",
-            "--datapath",
-            "udp",
-            "--duration",
-            "2s",
-            "--out",
-        ])
-        .arg(agent.folder.join("bbr"))
-        .output()
-        .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("bbr"), "{said}");
+    let (code, text) = said(
+        ccplane("run --alg bbr --datapath udp --duration 2s")
+            .args(["--agent", &address, "--out"])
+            .arg(agent.folder.join("bbr")),
+    );
+    assert!(code != 0 && text.contains("bbr"), "{text}");
 }

@@ -1,18 +1,11 @@
 //! `ccplane arena` as used by a search program.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn ccplane(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command
-        .args(arguments)
-        .output()
-        .expect("the binary under test starts")
-}
+use crate::common::{RunCommand, ccplane, fails, printed, unused_path, write_file};
 
 fn object(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {output:?}"))
@@ -24,24 +17,16 @@ fn root() -> PathBuf {
 
 #[test]
 fn a_failed_candidate_has_a_reason_and_score_zero() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena");
-    fs::create_dir_all(&folder).expect("the test's folder can be written");
-    let stuck = folder.join("stuck.ccp");
-    fs::write(
-        &stuck,
+    let stuck = write_file(
+        "arena-stuck.ccp",
         "(algorithm stuck) (def) (when true (:= Cwnd Flow.mss))",
-    )
-    .expect("a file");
-    let (stuck, vegas) = (
-        stuck.display().to_string(),
-        root().join("crates/algorithms/text/vegas.ccp"),
     );
-    let vegas = vegas.display().to_string();
+    let vegas = root().join("crates/algorithms/text/vegas.ccp");
     let on_threads = |number: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        command.args(["arena", &stuck, &vegas, "--against", "cubic", "--json"]);
-        let output = command.env("CCPLANE_THREADS", number).output();
-        output.expect("the binary under test starts")
+        ccplane("arena --against cubic --json")
+            .args([&stuck, &vegas])
+            .env("CCPLANE_THREADS", number)
+            .run()
     };
     let output = on_threads("1");
     assert_eq!(output.status.code(), Some(1));
@@ -70,42 +55,27 @@ fn a_failed_candidate_has_a_reason_and_score_zero() {
     assert_eq!(again.stdout, output.stdout, "threads change nothing");
 
     // The worst link is written as a scenario that runs.
-    let scenario = folder.join("worst.toml");
-    fs::write(
-        &scenario,
-        passed["links"][0]["scenario"].as_str().expect("a text"),
-    )
-    .expect("a file");
-    let out = folder.join("out").display().to_string();
-    let ran = ccplane(&[
-        "run",
-        &scenario.display().to_string(),
-        "--out",
-        &out,
-        "--force",
-        "--json",
-    ]);
-    assert!(ran.status.success(), "{ran:?}");
+    let scenario = passed["links"][0]["scenario"].as_str().expect("a text");
+    let scenario = write_file("arena-worst.toml", scenario);
+    let out = unused_path("arena-worst");
+    printed(ccplane("run").arg(scenario).arg("--out").arg(out));
 
-    let gate = ccplane(&["arena", &vegas, "--suite", "gate"]);
-    let said = String::from_utf8_lossy(&gate.stdout);
-    assert!(
-        gate.status.success() && said.contains("passed") && !said.contains("score"),
-        "{said}"
-    );
-    let unknown = ccplane(&["arena", &vegas, "--against", "cubik"]);
-    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+    let gate = printed(ccplane("arena --suite gate").arg(&vegas));
+    assert!(gate.contains("passed") && !gate.contains("score"), "{gate}");
+    fails(ccplane("arena --against cubik").arg(&vegas), 2, &[]);
 }
 
 #[test]
 fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explained");
-    fs::create_dir_all(&folder).expect("the test's folder can be written");
-    let stuck = folder.join("stuck.ccp");
     let text = "(algorithm stuck)\n(def)\n(when Flow.was_timeout (:= Cwnd 9000))\n(when true (:= Cwnd (* 2 Flow.mss)))";
-    fs::write(&stuck, text).expect("a file");
-    let stuck = stuck.display().to_string();
-    let output = ccplane(&["arena", "explain", &stuck, "--suite", "gate", "--json"]);
+    let stuck = write_file("explained-stuck.ccp", text);
+    let explain = |more: &str| {
+        ccplane("arena explain --suite gate")
+            .arg(&stuck)
+            .args(more.split_whitespace())
+            .run()
+    };
+    let output = explain("--json");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let told = object(&output);
     let worst = &told["worst"];
@@ -138,7 +108,7 @@ fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
             .map(|who| row[who]["window_bytes"].as_u64().unwrap_or_default());
         assert!(own == 2 * 1448 && other > own, "{row}");
     }
-    let said = ccplane(&["arena", "explain", &stuck, "--suite", "gate"]);
+    let said = explain("");
     let said = String::from_utf8_lossy(&said.stdout);
     assert!(
         said.contains("gate FAILED") && said.contains("minimum") && said.contains("Active from"),
@@ -146,7 +116,7 @@ fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
     );
 
     // A candidate that passes has a worst link too; an algorithm with an agent shows its callback.
-    let output = ccplane(&["arena", "explain", "cubic", "--against", "copa", "--json"]);
+    let output = "arena explain cubic --against copa --json".run();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let worst = &object(&output)["worst"];
     assert_eq!(worst["baseline"], "copa", "{worst}");
@@ -156,7 +126,7 @@ fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
             .is_some_and(|what| what.starts_with("on_report")),
         "{worst}"
     );
-    let absent = ccplane(&["arena", "explain", "absent.ccp", "--json"]);
+    let absent = "arena explain absent.ccp --json".run();
     assert_eq!(
         (absent.status.code(), &object(&absent)["worst"]),
         (Some(1), &Value::Null)
@@ -165,19 +135,13 @@ fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
 
 #[test]
 fn a_search_without_a_model_finds_its_way_through_it() {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("evolved");
+    let out = unused_path("evolved");
     let text = root().join("crates/algorithms/text/reno.ccp");
     let output = Command::new("python3")
         .arg(root().join("examples/evolve.py"))
         .arg(&text)
-        .args([
-            "--minutes",
-            "0.01",
-            "--children",
-            "4",
-            "--ccplane",
-            env!("CARGO_BIN_EXE_ccplane"),
-        ])
+        .args(["--minutes", "0.01", "--children", "4"])
+        .args(["--ccplane", env!("CARGO_BIN_EXE_ccplane")])
         .arg("--out")
         .arg(&out)
         .output()

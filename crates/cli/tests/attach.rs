@@ -19,7 +19,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
-use crate::common::{REACTION_TIMEOUT, can_run, eventually, lock_host};
+use crate::common::pair::{Pair, is_registered, is_steered};
+use crate::common::{
+    REACTION_TIMEOUT, RunCommand, can_run, ccplane, eventually, lock_host, printed, printed_json,
+};
 
 const NAME: &str = "ccp_reno";
 
@@ -32,7 +35,7 @@ impl Attach {
     }
 
     fn start_with(arguments: &[&str]) -> Attach {
-        Attach::start_by(Command::new(env!("CARGO_BIN_EXE_ccplane")), arguments)
+        Attach::start_by(ccplane(""), arguments)
     }
 
     fn start_by(mut command: Command, arguments: &[&str]) -> Attach {
@@ -104,9 +107,7 @@ fn an_unsupported_selection_is_refused_before_registration() {
         return;
     }
     let _host = lock_host();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(["attach", "--alg", "reno", "--cgroup", "/proc"]);
-    let output = command.output().expect("the binary under test starts");
+    let output = "attach --alg reno --cgroup /proc".run();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.code() == Some(2) && said.contains("cgroup"),
@@ -125,10 +126,8 @@ fn flows_are_watched_until_ctrl_c() {
         return;
     }
     let _host = lock_host();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command
-        .args(["flows", "--watch", "--json"])
-        .stdout(Stdio::piped());
+    let mut command = ccplane("flows --watch --json");
+    command.stdout(Stdio::piped());
     let mut watch = command.spawn().expect("the binary under test starts");
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(
         watch.stdout.take().expect("a pipe"),
@@ -152,12 +151,7 @@ fn flows_reports_an_agent_that_was_killed_when_its_flows_fall_back() {
     let _host = lock_host();
     let mut process = Attach::start_with(&["--limits", "fallback_after=3s"]);
     let gone = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        let output = command
-            .args(["flows", "--json"])
-            .output()
-            .expect("the binary under test starts");
-        let flows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
+        let flows = printed_json("flows --json");
         let gone = flows["agents_gone"].as_array().expect("a list").clone();
         gone.contains(&NAME.into())
     };
@@ -171,12 +165,7 @@ fn flows_reports_an_agent_that_was_killed_when_its_flows_fall_back() {
         missed > Duration::from_millis(2_800),
         "missed after {missed:?}"
     );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    let output = command
-        .arg("flows")
-        .output()
-        .expect("the binary under test starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = printed("flows");
     assert!(
         said.contains(&format!("{NAME}: no heartbeat from its agent for")),
         "{said}"
@@ -200,22 +189,10 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
         agent(process.threads()).is_some_and(|(_, effective)| effective == 0)
     });
 
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let mut stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-    setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(NAME)).expect("it is registered");
-    let (mut accepted, _) = listener.accept().expect("it is connected");
-    let chunk = vec![0x55; 20_000];
-    let mut back = vec![0; chunk.len()];
-    let mut exchange = || {
-        stream.write_all(&chunk).expect("connected");
-        accepted.read_exact(&mut back).expect("connected");
-    };
+    let mut pair = Pair::under(NAME);
     eventually("the agent steers", || {
-        exchange();
-        watch.counters().reports > 10
-            && watch
-                .flows()
-                .any(|flow| flow.agent_controlled && !flow.in_fallback)
+        pair.exchange();
+        watch.counters().reports > 10 && is_steered(&watch)
     });
     let threads = process.threads();
     assert_eq!(
@@ -237,15 +214,9 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
     drop(watch);
     kill(Pid::from_raw(process.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
     assert!(process.0.wait().expect("our child").success());
-    drop((stream, accepted));
+    drop(pair);
     assert!(!attached().iter().any(|name| name == NAME));
-    let available = || {
-        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
-            .expect("a mounted /proc")
-    };
-    eventually("it is unregistered", || {
-        !available().split_whitespace().any(|name| name == NAME)
-    });
+    eventually("it is unregistered", || !is_registered(NAME));
     assert!(fs::exists(format!("/run/ccplane/{NAME}.lock")).is_ok_and(|exists| !exists));
 }
 
@@ -307,10 +278,8 @@ fn an_agent_with_another_state_folder_does_not_take_over_flows() {
     let mut first = Attach::start();
     let state = std::env::temp_dir().join(format!("ccplane-state-{}", std::process::id()));
     fs::create_dir(&state).expect("a free path");
-    let mut second = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    second
-        .args(["attach", "--alg", "reno"])
-        .env("CCPLANE_STATE", &state);
+    let mut second = ccplane("attach --alg reno");
+    second.env("CCPLANE_STATE", &state);
     let mut second = Attach(second.stderr(Stdio::piped()).spawn().expect("it starts"));
     let mut ended = None;
     eventually("it is refused", || {
@@ -362,17 +331,12 @@ fn a_user_with_three_capabilities_attaches_with_its_own_paths() {
         .env("CCPLANE_STATE", &state)
         .env("CCPLANE_BPFFS", &bpffs);
     let mut process = Attach(command.stdout(Stdio::null()).spawn().expect("it starts"));
-    let available = || {
-        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
-            .expect("a mounted /proc")
-    };
-    let registered = || available().split_whitespace().any(|name| name == NAME);
     eventually("it is registered", || {
         assert!(
             process.0.try_wait().expect("our child").is_none(),
             "it goes on"
         );
-        registered() && fs::exists(bpffs.join("ccplane")).is_ok_and(|exists| exists)
+        is_registered(NAME) && fs::exists(bpffs.join("ccplane")).is_ok_and(|exists| exists)
     });
     eventually("all are forbidden to get more", || {
         let tasks = fs::read_dir(format!("/proc/{}/task", process.0.id())).expect("it runs");
@@ -390,7 +354,7 @@ fn a_user_with_three_capabilities_attaches_with_its_own_paths() {
     fs::remove_dir_all(&places).expect("ours");
     assert!(end.success(), "{end}");
     assert!(!left);
-    eventually("it is unregistered", || !registered());
+    eventually("it is unregistered", || !is_registered(NAME));
 }
 
 #[test]
@@ -436,22 +400,19 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
     let listen = || TcpListener::bind("127.0.0.1:0").expect("loopback");
     let before = namespace.run(listen).expect("inside");
     let old = before.local_addr().expect("bound").to_string();
-    let ccplane = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        command.args(arguments);
+    let ccplane = |arguments: &str| {
+        let mut command = ccplane(arguments);
         namespace.enter_on_spawn(&mut command).expect("a namespace");
         command
     };
-    let refused = ccplane(&["attach", "--alg", "reno", "--dev", "lo"])
-        .output()
-        .expect("it runs");
+    let refused = ccplane("attach --alg reno --dev lo").run();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
         !refused.status.success() && said.contains("uses time stamps"),
         "{said}"
     );
 
-    let mut child = ccplane(&["attach", "--alg", "dx", "--dev", "lo"])
+    let mut child = ccplane("attach --alg dx --dev lo")
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
@@ -494,7 +455,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
             stream.write_all(&chunk).expect("connected");
             accepted.read_exact(&mut back).expect("connected");
         }
-        let flows = ccplane(&["--json", "flows"]).output().expect("it runs");
+        let flows = ccplane("--json flows").run();
         shown = String::from_utf8_lossy(&flows.stdout).into_owned();
         shown.contains("\"stamped\":true")
     });
@@ -510,7 +471,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
         1,
         "pinned"
     );
-    let detached = ccplane(&["detach"]).output().expect("it runs");
+    let detached = ccplane("detach").run();
     let said = String::from_utf8_lossy(&detached.stdout).into_owned();
     assert!(
         detached.status.success() && said.contains("removed the time stamps of ccp_dx"),
@@ -526,8 +487,8 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
 /// Runs `ccplane attach --alg dx --keep` in a namespace, which registers or takes over, ends, and
 /// leaves everything in place. Returns its warnings.
 fn attach_dx(namespace: &Namespace, more: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(["attach", "--alg", "dx", "--keep"]).args(more);
+    let mut command = ccplane("attach --alg dx --keep");
+    command.args(more);
     namespace.enter_on_spawn(&mut command).expect("a namespace");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
@@ -554,19 +515,7 @@ fn attach_reports_missing_time_stamps_and_detach_removes_leftover_ones() {
     let _host = lock_host();
     let namespace =
         Namespace::create(&format!("ccplane-said-{}", std::process::id())).expect("as root");
-    let detach = || {
-        let ended = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-            .args(["detach", DX])
-            .output();
-        let ended = ended.expect("it runs");
-        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-        assert!(
-            ended.status.success(),
-            "{said}{}",
-            String::from_utf8_lossy(&ended.stderr)
-        );
-        said
-    };
+    let detach = || printed(ccplane("detach").arg(DX));
 
     let said = attach_dx(&namespace, &[]);
     assert!(
@@ -598,10 +547,7 @@ fn attach_reports_missing_time_stamps_and_detach_removes_leftover_ones() {
     // Stamps in an unreachable namespace do not prevent other removals.
     attach_dx(&namespace, &["--dev", "lo"]);
     fs::remove_file(format!("/run/netns/{}", namespace.name())).expect("its name");
-    let ended = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-        .args(["--json", "detach"])
-        .output();
-    let ended = ended.expect("it runs");
+    let ended = "--json detach".run();
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(
         !ended.status.success()
@@ -649,20 +595,20 @@ fn a_changed_program_file_takes_effect_only_if_valid() {
         fs::write(&file, text).expect("a temporary file");
     };
     write(20);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     // A second algorithm next to it, which is not a program file.
     let algorithms = format!("{},reno", file.display());
-    command.args(["attach", "--watch", "--alg", &algorithms]);
+    let mut command = ccplane("attach --watch --alg");
+    command.arg(&algorithms);
     let mut process = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
     eventually("it attaches", || PinnedView::open(TEXT).is_ok());
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let mut stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-    setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(TEXT)).expect("it is registered");
-    let (mut accepted, _) = listener.accept().expect("it is connected");
+    let Pair {
+        mut stream,
+        mut accepted,
+    } = Pair::under(TEXT);
     let mut exchange = || {
         let mut back = [0; 3_000];
         stream.write_all(&back).expect("it is connected");
@@ -723,14 +669,8 @@ fn a_program_file_keeps_control_while_its_process_is_stopped_or_dead() {
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd (* 40 Flow.mss)) (fallthrough))
 (when (> Micros 1ms) (:= Micros 0) (report))";
     fs::write(&file, text).expect("a temporary file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args([
-        "attach",
-        "--limits",
-        "fallback_after=200ms",
-        "--alg",
-        &file.display().to_string(),
-    ]);
+    let mut command = ccplane("attach --limits fallback_after=200ms --alg");
+    command.arg(&file);
     let process = command.stdout(Stdio::null()).spawn().expect("it starts");
     let process = Texts(process, TEXT, file);
     eventually("it attaches", || PinnedView::open(TEXT).is_ok());

@@ -2,10 +2,8 @@
 //! another user.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
-use std::ffi::OsString;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
@@ -19,10 +17,13 @@ use ccplane_datapath::OperatorLimits;
 use ccplane_host::Namespace;
 use ccplane_linux::{PinnedView, attached};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
-use crate::common::{can_run, copy_command, eventually, lock_host, unwrapped};
+use crate::common::pair::{Pair, is_registered, is_steered};
+use crate::common::{
+    RunCommand, can_run, ccplane, copy_command, eventually, fails, lock_host, printed,
+    printed_json, unwrapped,
+};
 
 const NAME: &str = "ccp_reno";
 /// User ID without any capability.
@@ -44,18 +45,13 @@ impl Drop for Process {
     }
 }
 
-fn ccplane(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(arguments);
-    command
-}
-
 /// `attach`; drop also detaches.
 struct Attach(Process);
 
 impl Attach {
-    fn start(arguments: &[&str]) -> Attach {
-        Attach::by(ccplane(&["attach"]).args(arguments))
+    /// Attaches Reno of the agent at this address.
+    fn start(agent: &str) -> Attach {
+        Attach::by(ccplane("attach --alg reno --agent").arg(agent))
     }
 
     fn by(command: &mut Command) -> Attach {
@@ -121,32 +117,33 @@ impl Drop for Folder {
     }
 }
 
-/// A connection over loopback that uses the algorithm.
-struct Pair {
-    stream: TcpStream,
-    accepted: TcpStream,
-}
-
-impl Pair {
-    fn new() -> Pair {
-        Pair::under(NAME)
-    }
-
-    fn under(name: &str) -> Pair {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(name))
-            .expect("it is registered");
-        let (accepted, _) = listener.accept().expect("it is connected");
-        Pair { stream, accepted }
-    }
-
-    fn exchange(&mut self) {
-        let chunk = [0x55; 20_000];
-        let mut back = [0; 20_000];
-        self.stream.write_all(&chunk).expect("connected");
-        self.accepted.read_exact(&mut back).expect("connected");
-    }
+/// Attaches Reno of the agent at this address. Checks that the agent steers a flow, that the flow
+/// falls back when the agent is dropped, and that the next agent takes it back.
+fn check_takeover<A>(
+    address: &str,
+    mut start_agent: impl FnMut() -> A,
+    is_steered: fn(&PinnedView) -> bool,
+) {
+    let agent = start_agent();
+    let attach = Attach::start(address);
+    let watch = PinnedView::open(NAME).expect("it is attached");
+    let mut pair = Pair::under(NAME);
+    eventually("the agent steers", || {
+        pair.exchange();
+        watch.counters().reports > 10 && is_steered(&watch)
+    });
+    drop(agent);
+    eventually("without an agent the flow falls back", || {
+        pair.exchange();
+        watch.flows().any(|flow| flow.in_fallback)
+    });
+    let _agent = start_agent();
+    eventually("the next agent takes the flow back", || {
+        pair.exchange();
+        is_steered(&watch)
+    });
+    drop(watch);
+    attach.end();
 }
 
 #[test]
@@ -157,44 +154,23 @@ fn a_new_agent_of_another_user_takes_over_the_flows_of_a_dead_one() {
     let _host = lock_host();
     let folder = Folder::new("remote");
     let socket = folder.0.join("agent");
-    let agent = folder.agent(&socket);
-    let status = fs::read_to_string(format!("/proc/{}/status", agent.0.id())).expect("it runs");
-    assert!(status.contains("CapPrm:\t0000000000000000"), "{status}");
-
-    let address = format!("unix:{}", socket.display());
-    let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
-    assert_eq!(
-        attached()
-            .into_iter()
-            .filter(|name| name.starts_with("ccp_"))
-            .collect::<Vec<_>>(),
-        [NAME],
-        "of the agent's two algorithms the one that was asked for"
-    );
-    let watch = PinnedView::open(NAME).expect("it is attached");
-    let mut pair = Pair::new();
-    let steered = |watch: &PinnedView| {
-        watch
-            .flows()
-            .any(|flow| flow.agent_controlled && !flow.in_fallback)
+    let start_agent = || {
+        let agent = folder.agent(&socket);
+        let status = fs::read_to_string(format!("/proc/{}/status", agent.0.id())).expect("it runs");
+        assert!(status.contains("CapPrm:\t0000000000000000"), "{status}");
+        agent
     };
-    eventually("the agent steers", || {
-        pair.exchange();
-        watch.counters().reports > 10 && steered(&watch)
+    let address = format!("unix:{}", socket.display());
+    check_takeover(&address, start_agent, |watch| {
+        let names = attached();
+        let algorithms = names.iter().filter(|name| name.starts_with("ccp_"));
+        assert_eq!(
+            algorithms.collect::<Vec<_>>(),
+            [NAME],
+            "of the agent's two algorithms the one that was asked for"
+        );
+        is_steered(watch)
     });
-
-    drop(agent);
-    eventually("without an agent the flow falls back", || {
-        pair.exchange();
-        watch.flows().any(|flow| flow.in_fallback)
-    });
-    let _agent = folder.agent(&socket);
-    eventually("the next agent takes the flow back", || {
-        pair.exchange();
-        steered(&watch)
-    });
-    drop(watch);
-    attach.end();
 }
 
 /// An `attach` with its own kernel name, state folder and bpffs.
@@ -214,16 +190,9 @@ impl NamedAttach {
         for place in [&state, &bpffs] {
             fs::create_dir_all(place).expect("a folder");
         }
-        let mut command = ccplane(&[
-            "attach",
-            "--agent",
-            address,
-            "--alg",
-            "reno",
-            "--kernel-name",
-            name,
-        ]);
+        let mut command = ccplane("attach --alg reno");
         command
+            .args(["--agent", address, "--kernel-name", name])
             .env("CCPLANE_STATE", &state)
             .env("CCPLANE_BPFFS", &bpffs);
         let mut process = Process::start(&mut command);
@@ -232,7 +201,7 @@ impl NamedAttach {
                 process.0.try_wait().expect("our child").is_none(),
                 "attach ended"
             );
-            registered().iter().any(|one| one == name) && bpffs.join("ccplane").exists()
+            is_registered(name) && bpffs.join("ccplane").exists()
         });
         NamedAttach {
             process,
@@ -244,17 +213,11 @@ impl NamedAttach {
 
     /// Output of `ccplane flows --json` for it.
     fn flows(&self) -> serde_json::Value {
-        let mut command = ccplane(&["flows", "--json"]);
-        command
-            .env("CCPLANE_STATE", &self.state)
-            .env("CCPLANE_BPFFS", &self.bpffs);
-        let output = command.output().expect("it runs");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        serde_json::from_slice(&output.stdout).expect("JSON")
+        printed_json(
+            ccplane("flows --json")
+                .env("CCPLANE_STATE", &self.state)
+                .env("CCPLANE_BPFFS", &self.bpffs),
+        )
     }
 
     fn end(&mut self) {
@@ -264,7 +227,7 @@ impl NamedAttach {
         )
         .expect("it runs");
         assert!(self.process.0.wait().expect("our child").success());
-        assert!(!registered().iter().any(|one| one == self.name));
+        assert!(!is_registered(self.name));
     }
 }
 
@@ -272,19 +235,13 @@ impl Drop for NamedAttach {
     fn drop(&mut self) {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
-        let mut command = ccplane(&["detach"]);
+        let mut command = ccplane("detach");
         command
             .env("CCPLANE_STATE", &self.state)
             .env("CCPLANE_BPFFS", &self.bpffs);
         let _ = command.stdout(Stdio::null()).status();
         let _ = fs::remove_dir_all(&self.bpffs);
     }
-}
-
-fn registered() -> Vec<String> {
-    let names =
-        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("Linux");
-    names.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Corresponds to two hosts, each with its own kernel.
@@ -320,33 +277,17 @@ fn one_algorithm_is_attached_twice_under_two_names_and_one_agent_steers_both() {
 
 #[test]
 fn a_kernel_name_needs_one_algorithm_and_the_prefix() {
-    for (arguments, said) in [
+    let single = "names a single algorithm, but 2 are to be attached";
+    for (arguments, says) in [
+        ("--alg reno,cubic --kernel-name ccp_east", single),
+        ("--alg reno --kernel-name east", "expected `ccp_`"),
+        ("--alg reno --kernel-name ccp_", "expected `ccp_`"),
         (
-            ["--alg", "reno,cubic", "--kernel-name", "ccp_east"],
-            "names a single algorithm, but 2 are to be attached",
-        ),
-        (
-            ["--alg", "reno", "--kernel-name", "east"],
-            "expected `ccp_`",
-        ),
-        (
-            ["--alg", "reno", "--kernel-name", "ccp_"],
-            "expected `ccp_`",
-        ),
-        (
-            ["--alg", "reno", "--kernel-name", "ccp_north_by_north_west"],
+            "--alg reno --kernel-name ccp_north_by_north_west",
             "expected `ccp_`",
         ),
     ] {
-        let output = ccplane(&["attach"])
-            .args(arguments)
-            .output()
-            .expect("it runs");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.code() == Some(2) && told.contains(said),
-            "{arguments:?}: {told}"
-        );
+        fails(&*format!("attach {arguments}"), 2, &[says]);
     }
 }
 
@@ -497,35 +438,16 @@ fn a_new_ccp_agent_takes_over_the_flows_of_a_dead_one() {
     let _host = lock_host();
     let folder = Folder::new("ccp");
     let socket = folder.0.join("agent");
-    let agent = CcpAgent::start(&socket);
     let address = format!("ccp:{}", socket.display());
-    let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
-    let watch = PinnedView::open(NAME).expect("it is attached");
-    let mut pair = Pair::new();
-    // The window is in force, rounded to segments.
-    let steered = |watch: &PinnedView| {
+    let start_agent = || CcpAgent::start(&socket);
+    check_takeover(&address, start_agent, |watch| {
+        // The window is in force, rounded to segments.
         watch.flows().any(|flow| {
             flow.agent_controlled
                 && !flow.in_fallback
                 && u64::from(WINDOW).abs_diff(flow.cwnd.get()) <= flow.mss.get()
         })
-    };
-    eventually("the agent steers", || {
-        pair.exchange();
-        watch.counters().reports > 10 && steered(&watch)
     });
-    drop(agent);
-    eventually("without an agent the flow falls back", || {
-        pair.exchange();
-        watch.flows().any(|flow| flow.in_fallback)
-    });
-    let _agent = CcpAgent::start(&socket);
-    eventually("the next agent takes the flow back", || {
-        pair.exchange();
-        steered(&watch)
-    });
-    drop(watch);
-    attach.end();
 }
 
 /// Returns a socket path in portus' folder, unique to this process.
@@ -543,20 +465,12 @@ fn an_agent_that_answers_as_portus_0_6_steers() {
     let _host = lock_host();
     let socket = portus_path("derived");
     let _agent = CcpAgent::answering(&socket, below_its_folder);
-    let attach = Attach::start(&[
-        "--agent",
-        &format!("ccp:{}", socket.display()),
-        "--alg",
-        "reno",
-    ]);
+    let attach = Attach::start(&format!("ccp:{}", socket.display()));
     let watch = PinnedView::open(NAME).expect("it is attached");
-    let mut pair = Pair::new();
+    let mut pair = Pair::under(NAME);
     eventually("the agent steers", || {
         pair.exchange();
-        watch.counters().reports > 10
-            && watch
-                .flows()
-                .any(|flow| flow.agent_controlled && !flow.in_fallback)
+        watch.counters().reports > 10 && is_steered(&watch)
     });
     drop(watch);
     attach.end();
@@ -572,28 +486,12 @@ fn a_run_whose_agent_dies_fails_and_names_the_agent() {
         let folder = Folder::new("dies");
         let (socket, out) = (folder.0.join("agent"), folder.0.join("out"));
         let agent = CcpAgent::start(&socket);
-        let mut run = ccplane(&[
-            "run",
-            "--datapath",
-            datapath,
-            "--alg",
-            "reno",
-            "--vs",
-            "native:cubic",
-        ]);
-        run.args([
-            "--rate",
-            "12mbit",
-            "--rtt",
-            "20ms",
-            "--duration",
-            "4s",
-            "--agent",
-        ]);
-        run.arg(format!("ccp:{}", socket.display()))
+        let link = "--rate 12mbit --rtt 20ms --duration 4s";
+        let run = ccplane(&format!("run --alg reno --vs native:cubic {link}"))
+            .args(["--datapath", datapath, "--agent"])
+            .arg(format!("ccp:{}", socket.display()))
             .arg("--out")
-            .arg(&out);
-        let run = run
+            .arg(&out)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -650,33 +548,7 @@ fn an_algorithm_written_for_portus_steers_kernel_tcp_unchanged() {
         eventually("portus listens", || socket.exists());
         process
     };
-    let first = agent();
-    let address = format!("ccp:{}", socket.display());
-    let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
-    let watch = PinnedView::open(NAME).expect("it is attached");
-    let mut pair = Pair::new();
-    let steered = |watch: &PinnedView| {
-        watch
-            .flows()
-            .any(|flow| flow.agent_controlled && !flow.in_fallback)
-    };
-    eventually("portus steers", || {
-        pair.exchange();
-        watch.counters().reports > 10 && steered(&watch)
-    });
-    drop(first);
-    eventually("without portus the flow falls back", || {
-        pair.exchange();
-        watch.flows().any(|flow| flow.in_fallback)
-    });
-    let second = agent();
-    eventually("portus, started again, takes the flow back", || {
-        pair.exchange();
-        steered(&watch)
-    });
-    drop(watch);
-    attach.end();
-    drop(second);
+    check_takeover(&format!("ccp:{}", socket.display()), agent, is_steered);
     let _ = fs::remove_file(&socket);
 }
 
@@ -687,40 +559,37 @@ fn a_missing_agent_or_algorithm_is_an_error_with_a_hint() {
     }
     let folder = Folder::new("absent");
     let socket = folder.0.join("agent");
-    let attach = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        let output = command
-            .arg("attach")
-            .args(arguments)
-            .output()
-            .expect("it starts");
+    let refused = |agent: &str, more: &str, says: &[&str]| {
+        let mut attach = ccplane("attach --agent");
+        let output = attach.arg(agent).args(more.split_whitespace()).run();
         assert!(!output.status.success());
-        unwrapped(&output.stderr)
+        let text = unwrapped(&output.stderr);
+        for part in says {
+            assert!(text.contains(part), "no `{part}` in: {text}");
+        }
     };
     let unix = format!("unix:{}", socket.display());
     let ccp = format!("ccp:{}", socket.display());
-    assert!(attach(&["--agent", &unix]).contains("no agent answers"));
-    assert!(attach(&["--agent", &ccp, "--alg", "reno"]).contains("no CCP agent answers"));
-    assert!(attach(&["--agent", &ccp]).contains("does not list its algorithms"));
+    refused(&unix, "", &["no agent answers"]);
+    refused(&ccp, "--alg reno", &["no CCP agent answers"]);
+    refused(&ccp, "", &["does not list its algorithms"]);
     let _agent = folder.agent(&socket);
-    let said = attach(&["--agent", &unix, "--alg", "vegas"]);
-    assert!(
-        said.contains("has no vegas") && said.contains("reno"),
-        "{said}"
-    );
+    refused(&unix, "--alg vegas", &["has no vegas", "reno"]);
     // An agent runs an algorithm with parameters only if it offers it with these parameters.
-    let said = attach(&["--agent", &unix, "--alg", "reno:report=10ms"]);
-    assert!(
-        said.contains("has no reno:report=10ms") && said.contains("where the agent is started"),
-        "{said}"
+    refused(
+        &unix,
+        "--alg reno:report=10ms",
+        &["has no reno:report=10ms", "where the agent is started"],
     );
-    assert!(
-        attach(&["--agent", &ccp, "--alg", "reno:report=10ms"])
-            .contains("does not accept parameters")
+    refused(
+        &ccp,
+        "--alg reno:report=10ms",
+        &["does not accept parameters"],
     );
-    assert!(
-        attach(&["--agent", &format!("{unix}?timeout=1s"), "--alg", "reno"])
-            .contains("applies to CCP agents only")
+    refused(
+        &format!("{unix}?timeout=1s"),
+        "--alg reno",
+        &["applies to CCP agents only"],
     );
 }
 
@@ -750,12 +619,7 @@ impl Link {
             ip(&["-n", namespace, "link", "set", device, "up"]);
             ip(&["-n", namespace, "link", "set", "lo", "up"]);
         }
-        let made = ccplane(&["keys"])
-            .arg(&link.keys.0)
-            .args(["web1", "web2"])
-            .output()
-            .expect("it runs");
-        assert!(made.status.success(), "{made:?}");
+        printed(ccplane("keys").arg(&link.keys.0).args(["web1", "web2"]));
         link
     }
 
@@ -768,14 +632,11 @@ impl Link {
     }
 
     fn agent(&self, port: u16) -> Process {
-        let mut command = ccplane(&[
-            "agent",
-            "--alg",
-            "reno",
-            "--tls",
-            &format!("{AGENT}:{port}"),
-        ]);
-        command.arg("--keys").arg(&self.keys.0);
+        let mut command = ccplane("agent --alg reno --tls");
+        command
+            .arg(format!("{AGENT}:{port}"))
+            .arg("--keys")
+            .arg(&self.keys.0);
         let process = Process::start(
             self.agent_host
                 .enter_on_spawn(&mut command)
@@ -792,9 +653,8 @@ impl Link {
     fn attach(&self) -> Attach {
         let keys = self.key("web1");
         let agents = [4700, 4701].map(|port| format!("tls://{AGENT}:{port}?keys={keys}"));
-        let mut command = ccplane(&[
-            "attach", "--alg", "reno", "--agent", &agents[0], "--agent", &agents[1],
-        ]);
+        let mut command = ccplane("attach --alg reno");
+        command.args(["--agent", &agents[0], "--agent", &agents[1]]);
         Attach::by(
             self.datapath_host
                 .enter_on_spawn(&mut command)
@@ -831,12 +691,11 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
     let first = link.agent(4700);
     let attach = link.attach();
     let watch = PinnedView::open(NAME).expect("it is attached");
-    let mut pair = link.datapath_host.run(Pair::new).expect("inside");
-    let steered = || {
-        watch
-            .flows()
-            .any(|flow| flow.agent_controlled && !flow.in_fallback)
-    };
+    let mut pair = link
+        .datapath_host
+        .run(|| Pair::under(NAME))
+        .expect("inside");
+    let steered = || is_steered(&watch);
     let fallen = || watch.flows().any(|flow| flow.in_fallback);
     took("the agent steers", &mut pair, || {
         watch.counters().reports > 10 && steered()
@@ -879,33 +738,17 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
     takes_over(second, "the first steers again", &mut pair);
 
     // A key can be used by one process only.
-    let mut other = ccplane(&[
-        "attach",
-        "--alg",
-        "reno",
-        "--agent",
-        &format!("tls://{AGENT}:4700?keys={}", link.key("web1")),
-    ]);
-    let refused = link
-        .datapath_host
-        .enter_on_spawn(&mut other)
-        .expect("a namespace")
-        .output()
-        .expect("it runs");
+    let mut other = ccplane("attach --alg reno --agent");
+    other.arg(format!("tls://{AGENT}:4700?keys={}", link.key("web1")));
+    let refused = link.datapath_host.enter_on_spawn(&mut other);
+    let refused = refused.expect("a namespace").run();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
         !refused.status.success() && said.contains("already uses the key `web1`"),
         "{said}"
     );
 
-    let mut revoke = ccplane(&["keys", "revoke", "web1"]);
-    assert!(
-        revoke
-            .arg(&link.keys.0)
-            .status()
-            .expect("it runs")
-            .success()
-    );
+    printed(ccplane("keys revoke web1").arg(&link.keys.0));
     let cut = took("the flow falls back", &mut pair, fallen);
     assert!(cut < Duration::from_secs(1) + in_time, "after {cut:?}");
     drop(watch);

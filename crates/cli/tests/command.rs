@@ -4,41 +4,14 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use crate::common::unwrapped;
+use serde_json::Value;
 
-fn ccplane(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(arguments).env_remove("CCPLANE_LOG");
-    command.output().expect("the binary under test starts")
-}
-
-/// Returns the exit code and standard error, with line wrapping removed.
-fn outcome(arguments: &[&str]) -> (i32, String) {
-    let output = ccplane(arguments);
-    let code = output.status.code().unwrap_or(-1);
-    (code, unwrapped(&output.stderr))
-}
-
-#[track_caller]
-fn fails(arguments: &[&str], code: i32, says: &[&str]) {
-    let (found, text) = outcome(arguments);
-    assert_eq!(found, code, "{arguments:?} said: {text}");
-    for part in says {
-        assert!(
-            text.contains(part),
-            "{arguments:?} does not say `{part}`: {text}"
-        );
-    }
-    assert!(!text.contains("panicked"), "{text}");
-}
-
-fn scratch(name: &str, text: &str) -> String {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, text).expect("the test's folder can be written");
-    path.display().to_string()
-}
+use crate::common::{
+    RunCommand, ccplane, empty_folder, fails, is_root, printed, printed_json, said, skip,
+    unused_path, unwrapped, write_file,
+};
 
 /// Existing namespaces of ccplane, of any process.
 fn namespaces() -> Vec<String> {
@@ -51,16 +24,20 @@ fn namespaces() -> Vec<String> {
 
 #[test]
 fn a_program_with_an_error_shows_the_line_and_the_fix() {
-    let file = scratch(
+    let file = write_file(
         "typo.ccp",
         "(def (Report (volatile acked 0)))\n(when true\n    (:= Report.acked (+ Report.aked Ack.bytes_acked)))\n",
     );
-    fails(&["check", &file], 1, &["Report.aked", "Report.acked", "3"]);
-    let file = scratch(
+    fails(
+        ccplane("check").arg(&file),
+        1,
+        &["Report.aked", "Report.acked", "3"],
+    );
+    let file = write_file(
         "open.ccp",
         "(def (Report (volatile acked 0))\n(when true (report))\n",
     );
-    fails(&["check", &file], 1, &["("]);
+    fails(ccplane("check").arg(&file), 1, &["("]);
 }
 
 #[test]
@@ -75,22 +52,21 @@ fn wrapped_messages_are_read_as_one_line() {
 
 #[test]
 fn suspicious_programs_cause_warnings() {
-    let file = scratch(
+    let file = write_file(
         "warned.ccp",
         "(def)\n(when (> Flow.queue_delay_ns 5ms)\n    (report))\n",
     );
-    let (code, said) = outcome(&["check", "--quiet", &file]);
+    let (code, said) = said(ccplane("check --quiet").arg(&file));
     assert!(
         code == 0 && said.contains("5000000") && said.contains("2:30"),
         "{said}"
     );
     fails(
-        &["check", "--quiet", "--strict", &file],
+        ccplane("check --quiet --strict").arg(&file),
         1,
         &["1 warning", "--strict"],
     );
-    let output = ccplane(&["check", "--json", &file]);
-    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let object = printed_json(ccplane("check --json").arg(&file));
     let warning = &object["warnings"][0];
     assert_eq!(
         (warning["code"].as_str(), warning["line"].as_u64()),
@@ -101,19 +77,15 @@ fn suspicious_programs_cause_warnings() {
 
 #[test]
 fn a_program_without_errors_shows_what_it_costs() {
-    let file = scratch(
+    let file = write_file(
         "fine.ccp",
         "(def (Report (volatile n 0)))\n(when true (:= Report.n (+ Report.n 1)) (report))\n",
     );
-    let output = ccplane(&["check", "--json", &file]);
-    assert!(output.status.success());
-    let object: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let object = printed_json(ccplane("check --json").arg(&file));
     assert_eq!(object["report"], serde_json::json!(["n"]));
     assert_eq!(object["instructions_worst"], 2);
     assert!(object["ebpf_instructions"].as_u64() > Some(2));
-    let text = ccplane(&["check", &file]);
-    let text = String::from_utf8_lossy(&text.stdout);
+    let text = printed(ccplane("check").arg(&file));
     for part in ["# typed tree", "# bytecode", "# eBPF", "at most 2 per ACK"] {
         assert!(text.contains(part), "{text}");
     }
@@ -125,64 +97,34 @@ fn a_program_without_errors_shows_what_it_costs() {
 
 #[test]
 fn invalid_quantities_are_usage_errors() {
-    fails(
-        &["run", "--alg", "reno", "--rate", "96"],
-        2,
-        &["--rate", "mbit"],
-    );
-    fails(
-        &["run", "--alg", "reno", "--rtt", "20"],
-        2,
-        &["--rtt", "ms"],
-    );
-    fails(
-        &["run", "--alg", "reno", "--queue", "fifo:1bdp"],
-        2,
-        &["fifo", "droptail", "fq_codel"],
-    );
-    fails(&["run", "--alg", "reno", "--loss", "200%"], 2, &["--loss"]);
-    fails(&["run"], 2, &["--alg"]);
-    fails(
-        &["attach", "--alg", "reno", "--percent", "0", "--system"],
-        2,
-        &["--percent"],
-    );
-    fails(
-        &["attach", "--alg", "reno", "--percent", "5"],
-        2,
-        &["--system"],
-    );
-    fails(
-        &[
-            "attach",
-            "--alg",
-            "reno",
-            "--limits",
-            "min_cwnd=30kB,max_cwnd=3kB",
-        ],
-        2,
-        &["min_cwnd is above max_cwnd: 30kB"],
-    );
-    fails(
-        &["attach", "--alg", "reno", "--limits", "max_rat=1mbit"],
-        2,
-        &["--limits", "at character 1", "did you mean `max_rate`?"],
-    );
-    fails(
-        &["attach", "--alg", "reno", "--to", "10.0.0.0/99"],
-        2,
-        &["10.0.0.0/99"],
-    );
-    fails(
-        &["attach", "--alg", "native:reno"],
-        2,
-        &["kernel algorithm"],
-    );
-    fails(
-        &["attach", "--alg", "dx", "--dev", "lo,lo"],
-        2,
-        &["--dev: lo is listed twice"],
-    );
+    for (arguments, says) in [
+        ("run --alg reno --rate 96", &["--rate", "mbit"][..]),
+        ("run --alg reno --rtt 20", &["--rtt", "ms"]),
+        (
+            "run --alg reno --queue fifo:1bdp",
+            &["fifo", "droptail", "fq_codel"],
+        ),
+        ("run --alg reno --loss 200%", &["--loss"]),
+        ("run", &["--alg"]),
+        ("attach --alg reno --percent 0 --system", &["--percent"]),
+        ("attach --alg reno --percent 5", &["--system"]),
+        (
+            "attach --alg reno --limits min_cwnd=30kB,max_cwnd=3kB",
+            &["min_cwnd is above max_cwnd: 30kB"],
+        ),
+        (
+            "attach --alg reno --limits max_rat=1mbit",
+            &["--limits", "at character 1", "did you mean `max_rate`?"],
+        ),
+        ("attach --alg reno --to 10.0.0.0/99", &["10.0.0.0/99"]),
+        ("attach --alg native:reno", &["kernel algorithm"]),
+        (
+            "attach --alg dx --dev lo,lo",
+            &["--dev: lo is listed twice"],
+        ),
+    ] {
+        fails(arguments, 2, says);
+    }
 }
 
 /// `--limits` replaces `CCPLANE_LIMITS` as a whole.
@@ -191,15 +133,13 @@ fn limits_of_the_command_line_replace_those_of_the_environment() {
     // Too many tags: an error that is found after the limits are checked.
     let tags: Vec<String> = (0..9).map(|number| format!("--tag=t{number}=x")).collect();
     let attach = |environment: &str, limits: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-            .args(["attach", "--config", "/dev/null", "--alg", "reno", "--json"])
+        let output = ccplane("attach --config /dev/null --alg reno --json")
             .args(limits)
             .args(&tags)
             .env("CCPLANE_LIMITS", environment)
-            .output()
-            .expect("the binary under test starts");
+            .run();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         told["error"].as_str().unwrap_or_default().to_owned()
     };
     let limits = "min_cwnd=30kB,max_cwnd=3kB";
@@ -231,17 +171,11 @@ fn limits_of_the_command_line_replace_those_of_the_environment() {
 #[test]
 fn bench_python_runs_the_python_package() {
     let bench = |name: &str, python: Option<&str>| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&folder).expect("the test's folder can be written");
+        let folder = empty_folder(name);
         if let Some(program) = python {
-            let _ = fs::remove_file(folder.join("python3"));
             symlink(program, folder.join("python3")).expect("the test's folder can be written");
         }
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        command
-            .args(["bench", "python", "--json"])
-            .env("PATH", &folder);
-        let output = command.output().expect("the binary under test starts");
+        let output = ccplane("bench python --json").env("PATH", &folder).run();
         let told =
             [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         (output.status.code(), told.concat())
@@ -274,49 +208,28 @@ fn bench_python_runs_the_python_package() {
 
 #[test]
 fn an_unknown_algorithm_is_an_error_with_suggestions() {
+    fails("attach --alg cubik", 2, &["cubik", "did you mean `cubic`"]);
     fails(
-        &["attach", "--alg", "cubik"],
-        2,
-        &["cubik", "did you mean `cubic`"],
-    );
-    fails(
-        &["attach", "--alg", "cubic:hystart=sometimes"],
+        "attach --alg cubic:hystart=sometimes",
         2,
         &["sometimes", "hystart"],
     );
     if nix::unistd::geteuid().is_root() {
-        fails(
-            &["run", "--alg", "cubik", "--duration", "1s"],
-            2,
-            &["cubik", "cubic"],
-        );
-        fails(
-            &["run", "--vs", "native:cubik", "--duration", "1s"],
-            2,
-            &["cubik", "cubic"],
-        );
-        fails(&["detach", "--to", "cubik"], 2, &["cubik"]);
-        let ignored = [
-            "run",
-            "--agent",
-            "unix:/run/none",
-            "--vs",
-            "native:cubic",
-            "--datapath",
-            "linux",
-        ];
-        fails(&ignored, 2, &["nothing to run", "--alg"]);
-        let file = [
-            "run",
-            "02-fairness",
-            "--agent",
-            "tls://localhost:4700",
-            "--vs",
-            "native:cubic",
-            "--datapath",
-            "linux",
-        ];
-        fails(&file, 2, &["nothing to run", "--alg"]);
+        for (arguments, says) in [
+            ("run --alg cubik --duration 1s", &["cubik", "cubic"][..]),
+            ("run --vs native:cubik --duration 1s", &["cubik", "cubic"]),
+            ("detach --to cubik", &["cubik"]),
+            (
+                "run --agent unix:/run/none --vs native:cubic --datapath linux",
+                &["nothing to run", "--alg"],
+            ),
+            (
+                "run 02-fairness --agent tls://localhost:4700 --vs native:cubic --datapath linux",
+                &["nothing to run", "--alg"],
+            ),
+        ] {
+            fails(arguments, 2, says);
+        }
     }
 }
 
@@ -324,17 +237,21 @@ fn an_unknown_algorithm_is_an_error_with_suggestions() {
 fn a_bare_number_is_not_a_probability() {
     for loss in ["1", "5"] {
         fails(
-            &["run", "--alg", "reno", "--loss", loss],
+            ccplane("run --alg reno --loss").arg(loss),
             2,
             &["without a %", "1%", "100%"],
         );
     }
     for loss in ["1", "1.0"] {
-        fails(&["emu", "--loss", loss, "--", "true"], 2, &["without a %"]);
+        fails(
+            ccplane("emu --loss").arg(loss).args(["--", "true"]),
+            2,
+            &["without a %"],
+        );
     }
     let red = "red:min=20kB:max=60kB:probability=1";
     fails(
-        &["run", "--alg", "reno", "--queue", red],
+        ccplane("run --alg reno --queue").arg(red),
         2,
         &["--queue", "without a %"],
     );
@@ -345,7 +262,7 @@ fn a_bare_number_is_not_a_probability() {
     };
     for loss in ["1", "1.0", "\"1\"", "5"] {
         fails(
-            &["run", &scratch("loss.toml", &scenario(loss))],
+            ccplane("run").arg(write_file("loss.toml", &scenario(loss))),
             2,
             &["loss.toml:6", "%"],
         );
@@ -356,37 +273,37 @@ fn a_bare_number_is_not_a_probability() {
 fn algorithms_for_gateways_are_not_attached_to_a_host() {
     for name in ["bundler", "autorate", "bundler:law=basic"] {
         fails(
-            &["attach", "--alg", name, "--system"],
+            ccplane("attach --alg").arg(name).arg("--system"),
             2,
             &["ccplane gateway run", "not single TCP connections"],
         );
-        let config = scratch("gateway.toml", &format!("algorithms = [\"{name}\"]\n"));
-        fails(&["config", "check", &config], 2, &["ccplane gateway run"]);
+        let config = write_file("gateway.toml", &format!("algorithms = [\"{name}\"]\n"));
+        fails(
+            ccplane("config check").arg(&config),
+            2,
+            &["ccplane gateway run"],
+        );
     }
 }
 
 #[test]
 fn a_trace_with_garbage_names_file_and_line() {
-    let file = scratch("bad.trace", "1\n2\nx\n");
+    let file = write_file("bad.trace", "1\n2\nx\n");
     fails(
-        &["run", "--alg", "reno", "--trace", &file],
+        ccplane("run --alg reno --trace").arg(&file),
         2,
         &["bad.trace", "line 3"],
     );
-    let file = scratch("back.trace", "5\n3\n");
+    let file = write_file("back.trace", "5\n3\n");
     fails(
-        &["emu", "--trace", &file, "--", "true"],
+        ccplane("emu --trace").arg(&file).args(["--", "true"]),
         2,
         &["back.trace", "line 2"],
     );
+    fails("emu --trace /no/such -- true", 2, &["/no/such"]);
+    let file = write_file("empty.trace", "");
     fails(
-        &["emu", "--trace", "/no/such", "--", "true"],
-        2,
-        &["/no/such"],
-    );
-    let file = scratch("empty.trace", "");
-    fails(
-        &["emu", "--trace", &file, "--", "true"],
+        ccplane("emu --trace").arg(&file).args(["--", "true"]),
         2,
         &["empty.trace"],
     );
@@ -396,34 +313,33 @@ fn a_trace_with_garbage_names_file_and_line() {
 #[test]
 fn control_characters_of_a_file_are_escaped() {
     let hostile = "\x1b]0;title\x07\x1b[2J\u{9b}1A";
-    let scenario = scratch(
+    let scenario = write_file(
         "hostile.toml",
         &format!("# {hostile}\nname = \"{hostile}\"\n"),
     );
-    let program = scratch(
+    let program = write_file(
         "hostile.ccp",
         &format!("(def (Report (volatile {hostile} 0)))\n; {hostile}\n"),
     );
-    let named = scratch(&format!("{hostile}.ccp"), "(def\n");
-    for arguments in [
-        ["run", &scenario],
-        ["check", &program],
-        ["check", &named],
-        ["run", &named],
+    let named = write_file(&format!("{hostile}.ccp"), "(def\n");
+    for (command, file) in [
+        ("run", &scenario),
+        ("check", &program),
+        ("check", &named),
+        ("run", &named),
     ] {
-        let output = ccplane(&arguments);
-        assert!(!output.status.success(), "{arguments:?}");
+        let output = ccplane(command).arg(file).run();
+        assert!(!output.status.success(), "{command} {file:?}");
         let text = String::from_utf8_lossy(&output.stderr);
         let found = text.chars().find(|c| c.is_control() && *c != '\n');
-        assert_eq!(found, None, "{arguments:?}: {text:?}");
+        assert_eq!(found, None, "{command} {file:?}: {text:?}");
     }
 }
 
 #[test]
 fn an_error_as_json_is_one_object() {
-    let output = ccplane(&["--json", "attach", "--alg", "native:reno"]);
-    let object: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let output = "--json attach --alg native:reno".run();
+    let object: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(object["kind"], "usage");
     assert!(
         object["hint"]
@@ -435,10 +351,7 @@ fn an_error_as_json_is_one_object() {
 
 #[test]
 fn doctor_answers_everywhere() {
-    let output = ccplane(&["doctor", "--json"]);
-    assert!(output.status.success());
-    let object: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let object = printed_json("doctor --json");
     let checks = object["checks"].as_array().expect("a list");
     assert!(
         checks
@@ -451,20 +364,16 @@ fn doctor_answers_everywhere() {
 #[test]
 fn without_privileges_the_error_lists_what_is_missing_and_what_works() {
     if !nix::unistd::geteuid().is_root() {
-        fails(
-            &["run", "--vs", "native:reno"],
-            3,
-            &["root", "--datapath sim"],
-        );
+        fails("run --vs native:reno", 3, &["root", "--datapath sim"]);
         return;
     }
     // Runs as an unprivileged user, who cannot execute files in root's folders.
     let copy = std::env::temp_dir().join(format!("ccplane-test-{}", std::process::id()));
     crate::common::copy_command(&copy);
-    let nobody = |arguments: &[&str]| {
+    let nobody = |arguments: &str| {
         use std::os::unix::process::CommandExt;
         let output = Command::new(&copy)
-            .args(arguments)
+            .args(arguments.split_whitespace())
             .uid(65534)
             .gid(65534)
             .current_dir("/")
@@ -472,8 +381,8 @@ fn without_privileges_the_error_lists_what_is_missing_and_what_works() {
         output.expect("the copy starts")
     };
     let before = namespaces();
-    let checks: serde_json::Value =
-        serde_json::from_slice(&nobody(&["doctor", "--json"]).stdout).expect("one JSON object");
+    let checks: Value =
+        serde_json::from_slice(&nobody("doctor --json").stdout).expect("one JSON object");
     // The whole message about what is missing.
     let lacks = |needs: &[&str]| {
         let all = checks["checks"].as_array().expect("a list").iter();
@@ -494,30 +403,25 @@ fn without_privileges_the_error_lists_what_is_missing_and_what_works() {
         simulator's model of it, which needs no privileges, add `--datapath sim`";
     for (arguments, needs, hint) in [
         (
-            &["run", "--json", "--alg", "reno", "--vs", "native:reno"][..],
+            "run --json --alg reno --vs native:reno",
             &["emulator", "kernel_tcp"][..],
             native,
         ),
         (
-            &["run", "--json", "--alg", "reno", "--datapath", "linux"],
+            "run --json --alg reno --datapath linux",
             &["emulator", "kernel_tcp"],
             unprivileged,
         ),
+        ("attach --json --alg reno", &["kernel_tcp"], unprivileged),
         (
-            &["attach", "--json", "--alg", "reno"],
-            &["kernel_tcp"],
-            unprivileged,
-        ),
-        (
-            &["emu", "--json", "--rate", "1mbit", "--", "true"],
+            "emu --json --rate 1mbit -- true",
             &["emulator"],
             unprivileged,
         ),
     ] {
         let output = nobody(arguments);
         assert_eq!(output.status.code(), Some(3), "{arguments:?}: {output:?}");
-        let told: serde_json::Value =
-            serde_json::from_slice(&output.stdout).expect("one JSON object");
+        let told: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
         let text = lacks(needs);
         assert!(text.contains("root"), "{text}");
         assert_eq!(
@@ -530,22 +434,17 @@ fn without_privileges_the_error_lists_what_is_missing_and_what_works() {
         assert!(shown.contains(hint), "{arguments:?}: {shown}");
     }
     let out = std::env::temp_dir().join(format!("ccplane-test-nobody-{}", std::process::id()));
-    let simulated = nobody(&[
-        "run",
-        "--alg",
-        "reno",
-        "--duration",
-        "1s",
-        "--out",
-        &out.display().to_string(),
-    ]);
+    let simulated = nobody(&format!(
+        "run --alg reno --duration 1s --out {}",
+        out.display()
+    ));
     let text = String::from_utf8_lossy(&simulated.stdout).into_owned();
     assert!(
         simulated.status.success() && text.contains("simulator"),
         "{simulated:?}"
     );
     fs::remove_dir_all(&out).expect("root removes what nobody wrote");
-    for arguments in [&["doctor"][..], &["flows"]] {
+    for arguments in ["doctor", "flows"] {
         let output = nobody(arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
@@ -567,16 +466,8 @@ fn without_privileges_the_error_lists_what_is_missing_and_what_works() {
 
 #[test]
 fn new_makes_a_crate_from_the_tested_example() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("new");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("the test's folder can be written");
-    let new = |name: &str| {
-        Command::new(env!("CARGO_BIN_EXE_ccplane"))
-            .args(["new", name])
-            .current_dir(&folder)
-            .output()
-            .expect("it starts")
-    };
+    let folder = empty_folder("new");
+    let new = |name: &str| ccplane("new").arg(name).current_dir(&folder).run();
     assert!(new("mine").status.success());
     let source =
         fs::read_to_string(folder.join("mine/src/main.rs")).expect("the source was written");
@@ -602,20 +493,14 @@ fn new_makes_a_crate_from_the_tested_example() {
 
 #[test]
 fn new_makes_files_that_work() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("new-files");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("the test's folder can be written");
-    let run = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-            .args(arguments)
-            .current_dir(&folder)
-            .output()
-            .expect("it starts");
+    let folder = empty_folder("new-files");
+    let run = |arguments: &str| {
+        let output = ccplane(arguments).current_dir(&folder).run();
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
         (output.status.code(), text)
     };
-    let (code, text) = run(&["new", "fast.ccp"]);
+    let (code, text) = run("new fast.ccp");
     assert!(
         code == Some(0) && text.contains("run --alg ./fast.ccp"),
         "{text}"
@@ -624,12 +509,11 @@ fn new_makes_files_that_work() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/program-files.md");
     let page = fs::read_to_string(page).expect("the page exists");
     assert!(page.contains(&source.replace("fast", "mine")), "{source}");
-    let (code, text) = run(&["check", "--strict", "fast.ccp"]);
+    let (code, text) = run("check --strict fast.ccp");
     assert!(code == Some(0) && text.contains("fast"), "{text}");
-    let arguments = ["run", "--alg", "./fast.ccp", "--duration", "2s", "--json"];
-    let (code, text) = run(&arguments);
+    let (code, text) = run("run --alg ./fast.ccp --duration 2s --json");
     assert_eq!(code, Some(0), "{text}");
-    let (code, text) = run(&["new", "fast.py"]);
+    let (code, text) = run("new fast.py");
     assert!(
         code == Some(0) && text.contains("python3 -m ccplane run --alg ./fast.py"),
         "{text}"
@@ -643,22 +527,22 @@ fn new_makes_files_that_work() {
     );
     // An existing file stays, and a name that the kernel cannot take is refused.
     fs::write(folder.join("fast.ccp"), "mine").expect("the test's folder can be written");
-    let (code, text) = run(&["new", "fast.ccp"]);
+    let (code, text) = run("new fast.ccp");
     assert!(code == Some(2) && text.contains("already exists"), "{text}");
     let left = fs::read_to_string(folder.join("fast.ccp"));
     assert_eq!(left.expect("the file is there"), "mine");
     for bad in [".ccp", "Fast.ccp", "much_too_long_a_name.py"] {
-        assert_eq!(run(&["new", bad]).0, Some(2), "{bad}");
+        assert_eq!(run(&format!("new {bad}")).0, Some(2), "{bad}");
     }
     for file in ["slow.ccp", "slow.py"] {
-        let (code, text) = run(&["new", file, "--ccplane", env!("CARGO_MANIFEST_DIR")]);
+        let (code, text) = run(&format!("new {file} --ccplane /"));
         assert!(
             code == Some(2) && text.contains("--ccplane") && text.contains("Rust crates"),
             "{text}"
         );
         assert!(!folder.join(file).exists(), "{file}");
     }
-    let (code, text) = run(&["new", "absent/fast.ccp"]);
+    let (code, text) = run("new absent/fast.ccp");
     assert!(
         code == Some(1) && text.contains("cannot be written"),
         "{text}"
@@ -668,9 +552,7 @@ fn new_makes_files_that_work() {
 #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
 #[test]
 fn a_page_is_opened_in_the_users_browser() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("open");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let folder = empty_folder("open");
     let browser = folder.join("browser");
     fs::write(
         &browser,
@@ -679,22 +561,10 @@ fn a_page_is_opened_in_the_users_browser() {
     .expect("the test's folder can be written");
     fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).expect("it is our file");
     let run = |browser: &Path| {
-        Command::new(env!("CARGO_BIN_EXE_ccplane"))
-            .args([
-                "run",
-                "--alg",
-                "reno",
-                "--duration",
-                "1s",
-                "--open",
-                "--out",
-                "run",
-                "--force",
-            ])
+        ccplane("run --alg reno --duration 1s --open --out run --force")
             .env("BROWSER", browser)
             .current_dir(&folder)
-            .output()
-            .expect("it starts")
+            .run()
     };
     let output = run(&browser);
     assert!(output.status.success(), "{output:?}");
@@ -737,34 +607,28 @@ fn a_page_is_opened_in_the_users_browser() {
 
 #[test]
 fn one_algorithm_is_shown_by_its_name() {
-    let output = ccplane(&["algorithms", "copa"]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = printed("algorithms copa");
     assert!(
         text.starts_with("copa\n") && !text.contains("\ncubic"),
         "{text}"
     );
-    let one: serde_json::Value =
-        serde_json::from_slice(&ccplane(&["algorithms", "copa", "--json"]).stdout).expect("JSON");
+    let one = printed_json("algorithms copa --json");
     assert_eq!(one["algorithms"].as_array().map(Vec::len), Some(1));
-    fails(&["algorithms", "copu"], 2, &["copu", "copa"]);
+    fails("algorithms copu", 2, &["copu", "copa"]);
 }
 
 #[test]
 fn a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing() {
-    if !nix::unistd::geteuid().is_root() {
-        println!(
-            "SKIPPED: a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing: not root"
-        );
-        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none());
+    if !is_root("a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing") {
         return;
     }
     let script = "test -n \"$CCPLANE_HOST\" && exit 7";
-    let output = ccplane(&[
-        "emu", "--json", "--rate", "10mbit", "--delay", "5ms", "--", "sh", "-c", script,
-    ]);
+    let output = ccplane("emu --json --rate 10mbit --delay 5ms -- sh -c")
+        .arg(script)
+        .run();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(7), "{text}");
-    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an account");
+    let object: Value = serde_json::from_slice(&output.stdout).expect("an account");
     assert_eq!(object["exit_code"], 7);
     assert_eq!(object["audit"]["own_drops"], 0);
     let id = text
@@ -780,9 +644,7 @@ fn a_command_behind_a_link_keeps_its_exit_code_and_leaves_nothing() {
 
 #[test]
 fn queues_are_printed_for_a_device_that_exists() {
-    let output = ccplane(&["qdisc", "setup", "lo"]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success());
+    let text = printed("qdisc setup lo");
     assert!(
         text.starts_with("tc qdisc add dev lo root handle cc0: prio bands 5 priomap 0 0 0"),
         "{text}"
@@ -796,30 +658,20 @@ fn queues_are_printed_for_a_device_that_exists() {
             .ends_with("# tc qdisc del dev lo root handle cc0:"),
         "{text}"
     );
-    let output = ccplane(&["qdisc", "setup", "lo", "--rate", "1gbit", "--json"]);
-    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let object = printed_json("qdisc setup lo --rate 1gbit --json");
     assert_eq!(
         (&object["applied"], &object["classes"][1]["dscp"]),
         (&false.into(), &1.into())
     );
-    fails(
-        &["qdisc", "setup", "no-such-device"],
-        2,
-        &["`no-such-device`", "lo"],
-    );
-    fails(
-        &["qdisc", "setup", "lo", "--rate", "0mbit"],
-        2,
-        &["a rate of zero"],
-    );
+    fails("qdisc setup no-such-device", 2, &["`no-such-device`", "lo"]);
+    fails("qdisc setup lo --rate 0mbit", 2, &["a rate of zero"]);
 }
 
 #[test]
 fn an_algorithm_that_ccp_datapaths_cannot_run_is_refused_before_anything_is_bound() {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unsayable.sock");
-    let socket = path.display().to_string();
+    let path = unused_path("unsayable.sock");
     fails(
-        &["agent", "--alg", "reno,bbr", "--ccp", &socket],
+        ccplane("agent --alg reno,bbr --ccp").arg(&path),
         2,
         &[
             "does not support bbr",
@@ -829,8 +681,7 @@ fn an_algorithm_that_ccp_datapaths_cannot_run_is_refused_before_anything_is_boun
         ],
     );
     assert!(!path.exists());
-    let all: serde_json::Value =
-        serde_json::from_slice(&ccplane(&["algorithms", "--json"]).stdout).expect("it is JSON");
+    let all = printed_json("algorithms --json");
     let sayable: Vec<&str> = all["algorithms"]
         .as_array()
         .into_iter()
@@ -847,38 +698,25 @@ fn an_algorithm_that_ccp_datapaths_cannot_run_is_refused_before_anything_is_boun
 
 #[test]
 fn check_says_whether_ccp_datapaths_can_run_a_program() {
-    let can = scratch(
+    let can = write_file(
         "can.ccp",
         "(def (Report (volatile x 0))) (when true (:= Report.x (* 65536 65536)) (report))",
     );
-    let cannot = scratch(
+    let cannot = write_file(
         "cannot.ccp",
         "(def (Report (volatile x 0))) (when true (:= Report.x Flow.mss) (report))",
     );
-    let say = |path: &str| {
-        String::from_utf8_lossy(&ccplane(&["check", "--quiet", path]).stdout).into_owned()
-    };
-    assert!(
-        say(&can).contains("CCP datapaths      can run it"),
-        "{}",
-        say(&can)
-    );
-    assert!(say(&cannot).contains(
+    let text = printed(ccplane("check --quiet").arg(&can));
+    assert!(text.contains("CCP datapaths      can run it"), "{text}");
+    let text = printed(ccplane("check --quiet").arg(&cannot));
+    assert!(text.contains(
         "CCP datapaths      cannot run it: CCP's format does not support the signal `Flow.mss`"
     ));
 }
 
-/// Runs a command with standard output `to`. Returns exit code and standard error.
-fn with_output(arguments: &[&str], to: impl Into<std::process::Stdio>) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(arguments).env_remove("CCPLANE_LOG").stdout(to);
-    let output = command.output().expect("the binary under test starts");
-    (output.status.code(), unwrapped(&output.stderr))
-}
-
 #[test]
 fn closed_standard_output_is_silent_and_a_full_one_an_error() {
-    let program = scratch(
+    let program = write_file(
         "printed.ccp",
         "(def (Report (volatile n 0)))\n(when true (:= Report.n (+ Report.n 1)) (report))\n",
     );
@@ -886,59 +724,50 @@ fn closed_standard_output_is_silent_and_a_full_one_an_error() {
         "{}/../../scenarios/01-one-flow.toml",
         env!("CARGO_MANIFEST_DIR")
     );
-    let results = format!("{}/printed", env!("CARGO_TARGET_TMPDIR"));
-    let commands: [&[&str]; 5] = [
-        &["algorithms"],
-        &["algorithms", "--json"],
-        &["check", "-v", &program],
-        &["run", &scenario, "--out", &results, "--force"],
-        &["no-such-command", "--json"],
-    ];
-    for arguments in &commands[..4] {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
-        drop(reader);
-        let (code, said) = with_output(arguments, writer);
-        assert_eq!(code, Some(141), "{arguments:?} said: {said}");
-        assert!(!said.contains("panicked") && !said.contains("×"), "{said}");
-        let full = fs::OpenOptions::new()
-            .write(true)
-            .open("/dev/full")
-            .expect("it is there");
-        let (code, said) = with_output(arguments, full);
-        assert_eq!(code, Some(1), "{arguments:?} said: {said}");
-        assert!(
-            said.contains("cannot write to standard output: No space left"),
-            "{said}"
+    let results = unused_path("printed");
+    let closed_pipe = || std::io::pipe().expect("a pipe").1;
+    let commands = || {
+        let mut check = ccplane("check -v");
+        check.arg(&program);
+        let mut run = ccplane("run --force");
+        run.arg(&scenario).arg("--out").arg(&results);
+        [
+            ccplane("algorithms"),
+            ccplane("algorithms --json"),
+            check,
+            run,
+        ]
+    };
+    for mut command in commands() {
+        let (code, text) = said(command.stdout(closed_pipe()));
+        assert_eq!(code, 141, "{command:?}: {text}");
+        assert!(!text.contains("×"), "{text}");
+    }
+    for mut command in commands() {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        fails(
+            command.stdout(full.expect("it is there")),
+            1,
+            &["cannot write to standard output: No space left"],
         );
     }
-    assert!(
-        fs::exists(Path::new(&results)).unwrap_or_default(),
-        "what it had to do is done"
-    );
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    assert_eq!(with_output(commands[4], writer).0, Some(2));
+    assert!(results.exists(), "what it had to do is done");
+    let (code, _) = said(ccplane("no-such-command --json").stdout(closed_pipe()));
+    assert_eq!(code, 2);
 }
 
 /// `--alg ./mine.py` passes the arguments to Python, which must not import modules from the working
 /// directory.
 #[test]
 fn python_is_started_isolated() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("isolated");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let folder = empty_folder("isolated");
     let environment = folder.join("environment");
     let made = Command::new("python3")
         .args(["-m", "venv", "--without-pip"])
         .arg(&environment)
         .status();
     if !made.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: python_is_started_isolated: needs python3 with venv");
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
-            "it may not be skipped"
-        );
-        return;
+        return skip("python_is_started_isolated", "needs python3 with venv");
     }
     // A stub of the package that imports a module of the standard library, like the package.
     let code = "import pathlib, sysconfig; print(sysconfig.get_path('purelib'))";
@@ -954,34 +783,26 @@ fn python_is_started_isolated() {
     fs::write(folder.join("json.py"), "open('ran', 'w')")
         .expect("the test's folder can be written");
     fs::write(folder.join("mine.py"), "").expect("the test's folder can be written");
-    for (words, expected) in [
-        (
-            &["run", "--alg", "./mine.py:back=0.7"][..],
-            "run --alg ./mine.py:back=0.7",
-        ),
-        (&["arena", "mine.py"], "arena mine.py"),
-        (
-            &["attach", "--alg", "./mine.py", "--system"],
-            "attach --alg ./mine.py --system",
-        ),
+    for words in [
+        "run --alg ./mine.py:back=0.7",
+        "arena mine.py",
+        "attach --alg ./mine.py --system",
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-            .args(words)
+        let output = ccplane(words)
             .current_dir(&folder)
             .env("PATH", environment.join("bin"))
             .env("PYTHONPATH", &folder)
-            .output()
-            .expect("the binary under test starts");
+            .run();
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         // Paths in the arguments are relative, so the working directory must not change.
         assert_eq!(
             told.trim(),
-            format!("1 {} {expected}", folder.display()),
+            format!("1 {} {words}", folder.display()),
             "{output:?}"
         );
         assert!(
             !folder.join("ran").exists(),
-            "a module of the folder ran: {words:?}"
+            "a module of the folder ran: {words}"
         );
     }
 }

@@ -1,66 +1,31 @@
 //! `ccplane compare` on runs in the simulator.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::common::unwrapped;
+use crate::common::{ccplane, empty_folder, fails, printed, printed_json};
 
-fn ccplane(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+/// Returns `ccplane` in a folder. `arguments` are separated by spaces.
+fn ccplane_in(folder: &Path, arguments: &str) -> Command {
+    let mut command = ccplane(arguments);
+    command.current_dir(folder);
     command
-        .current_dir(folder)
-        .args(arguments)
-        .env_remove("CCPLANE_LOG");
-    command.output().expect("the binary under test starts")
 }
 
-/// Creates an empty folder for a test.
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).expect("a folder can be made");
-    path
-}
-
-#[track_caller]
-fn done(folder: &Path, arguments: &[&str]) -> String {
-    let output = ccplane(folder, arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Returns the exit code and standard error, with line wrapping removed.
-fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
-    let output = ccplane(folder, arguments);
-    let code = output.status.code().unwrap_or(-1);
-    (code, unwrapped(&output.stderr))
-}
-
-fn simulate(folder: &Path, out: &str, more: &[&str]) {
-    let usual = [
-        "run",
-        "--datapath",
-        "sim",
-        "--alg",
-        "cubic",
-        "--duration",
-        "3s",
-        "--out",
-        out,
-    ];
-    done(folder, &[&usual[..], more].concat());
+fn simulate(folder: &Path, out: &str, more: &str) {
+    let run = format!("run --datapath sim --alg cubic --duration 3s --out {out} {more}");
+    printed(&mut ccplane_in(folder, &run));
 }
 
 #[test]
 fn runs_are_compared_side_by_side_with_differences_first() {
-    let here = folder("compare-two");
-    simulate(&here, "slow", &["--rate", "24mbit"]);
-    simulate(&here, "fast", &["--rate", "96mbit", "--vs", "native:reno"]);
-    let text = done(&here, &["compare", "slow", "fast"]);
+    let here = empty_folder("compare-two");
+    simulate(&here, "slow", "--rate 24mbit");
+    simulate(&here, "fast", "--rate 96mbit --vs native:reno");
+    let text = printed(&mut ccplane_in(&here, "compare slow fast"));
     let lines: Vec<&str> = text.lines().collect();
     assert!(
         lines[0].contains("set-up") && lines[0].contains("slow") && lines[0].contains("fast"),
@@ -92,11 +57,10 @@ fn runs_are_compared_side_by_side_with_differences_first() {
     }
 
     // JSON output, and a page at a given path.
-    let text = done(
+    let object = printed_json(&mut ccplane_in(
         &here,
-        &["compare", "slow", "fast", "--json", "--out", "page.html"],
-    );
-    let object: Value = serde_json::from_str(&text).expect("one JSON object");
+        "compare slow fast --json --out page.html",
+    ));
     assert_eq!(object["page"], "page.html");
     assert!(
         object["differs"]
@@ -112,24 +76,25 @@ fn runs_are_compared_side_by_side_with_differences_first() {
         object["runs"][0],
         json!({ "folder": "slow", "result": own })
     );
-    let (code, said) = refused(&here, &["compare", "slow", "fast", "--out", "page.html"]);
-    assert!(
-        code == 2 && said.contains("page.html already exists") && said.contains("--force"),
-        "{said}"
+    let again = "compare slow fast --out page.html";
+    fails(
+        &mut ccplane_in(&here, again),
+        2,
+        &["page.html already exists", "--force"],
     );
-    done(
+    printed(&mut ccplane_in(
         &here,
-        &["compare", "slow", "fast", "--out", "page.html", "--force"],
-    );
+        "compare slow fast --out page.html --force",
+    ));
 }
 
 #[test]
 fn several_seeds_have_an_ellipse_and_their_intervals() {
-    let here = folder("compare-seeds");
-    let lossy = ["--loss", "0.1%", "--rate", "24mbit", "--seeds", "1..4"];
-    simulate(&here, "one", &lossy);
-    simulate(&here, "two", &[&lossy[..], &["--rtt", "40ms"]].concat());
-    let text = done(&here, &["compare", "one", "two", "--out", "page.html"]);
+    let here = empty_folder("compare-seeds");
+    let lossy = "--loss 0.1% --rate 24mbit --seeds 1..4";
+    simulate(&here, "one", lossy);
+    simulate(&here, "two", &format!("{lossy} --rtt 40ms"));
+    let text = printed(&mut ccplane_in(&here, "compare one two --out page.html"));
     assert!(text.matches('±').count() >= 4, "{text}");
     let page = fs::read_to_string(here.join("page.html")).expect("it is there");
     // Two dots and two ellipses with 48 corners each.
@@ -150,21 +115,17 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn charts_are_saved_in_every_format_under_the_names_of_the_page() {
-    let here = folder("compare-formats");
-    simulate(&here, "slow", &["--rate", "24mbit"]);
-    simulate(&here, "fast", &["--rate", "96mbit"]);
-    done(
+    let here = empty_folder("compare-formats");
+    simulate(&here, "slow", "--rate 24mbit");
+    simulate(&here, "fast", "--rate 96mbit");
+    printed(&mut ccplane_in(
         &here,
-        &[
-            "compare", "slow", "fast", "--format", "svg", "--out", "charts",
-        ],
-    );
-    done(
+        "compare slow fast --format svg --out charts",
+    ));
+    printed(&mut ccplane_in(
         &here,
-        &[
-            "compare", "slow", "fast", "--format", "csv", "--out", "values",
-        ],
-    );
+        "compare slow fast --format csv --out values",
+    ));
     let svg = names(&here.join("charts"));
     assert_eq!(svg.len(), 3, "{svg:?}");
     let of = |name: &String| name.replace("charts-", "values-").replace(".svg", ".csv");
@@ -173,7 +134,7 @@ fn charts_are_saved_in_every_format_under_the_names_of_the_page() {
         svg.iter().map(of).collect::<Vec<_>>()
     );
 
-    done(&here, &["compare", "slow", "fast", "--out", "page.html"]);
+    printed(&mut ccplane_in(&here, "compare slow fast --out page.html"));
     let page = fs::read_to_string(here.join("page.html")).expect("it is there");
     for name in &svg {
         let stem = name.trim_start_matches("charts-").trim_end_matches(".svg");
@@ -190,50 +151,40 @@ fn charts_are_saved_in_every_format_under_the_names_of_the_page() {
     );
 
     // The extension selects the format; one file has all charts.
-    done(&here, &["compare", "slow", "fast", "--out", "all.svg"]);
+    printed(&mut ccplane_in(&here, "compare slow fast --out all.svg"));
     let all = fs::read_to_string(here.join("all.svg")).expect("it is there");
     assert_eq!(all.matches("font-weight=\"600\"").count(), 3, "{all}");
-    done(&here, &["compare", "slow", "fast", "--out", "all.csv"]);
+    printed(&mut ccplane_in(&here, "compare slow fast --out all.csv"));
     let all = fs::read_to_string(here.join("all.csv")).expect("it is there");
     assert!(
         all.starts_with("chart,line,x,value\n") && all.lines().count() == 7,
         "{all}"
     );
-    let text = done(
+    let object = printed_json(&mut ccplane_in(
         &here,
-        &["compare", "slow", "fast", "--format", "svg", "--json"],
+        "compare slow fast --format svg --json",
+    ));
+    assert_eq!(
+        object["files"].as_array().map(Vec::len),
+        Some(3),
+        "{object}"
     );
-    let object: Value = serde_json::from_str(&text).expect("one JSON object");
-    assert_eq!(object["files"].as_array().map(Vec::len), Some(3), "{text}");
 
-    let (code, said) = refused(
-        &here,
-        &[
-            "compare", "slow", "fast", "--format", "csv", "--out", "x.svg",
-        ],
+    let csv = "compare slow fast --format csv --out x.svg";
+    fails(
+        &mut ccplane_in(&here, csv),
+        2,
+        &["does not match the extension"],
     );
-    assert!(
-        code == 2 && said.contains("does not match the extension"),
-        "{said}"
-    );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.current_dir(&here).env("PATH", "");
-    let output = command
-        .args(["compare", "slow", "fast", "--out", "all.pdf"])
-        .output()
-        .expect("the binary under test starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(
-        said.contains("librsvg2-bin") && !here.join("all.pdf").exists(),
-        "{said}"
-    );
+    let pdf = "compare slow fast --out all.pdf";
+    fails(ccplane_in(&here, pdf).env("PATH", ""), 3, &["librsvg2-bin"]);
+    assert!(!here.join("all.pdf").exists());
 }
 
 #[test]
 fn folders_without_a_run_are_refused_with_the_reason() {
-    let here = folder("compare-bad");
-    simulate(&here, "run", &[]);
+    let here = empty_folder("compare-bad");
+    simulate(&here, "run", "");
     for (name, file, text) in [
         ("empty", "other.txt", ""),
         ("evaluation", "evaluation.json", "{}"),
@@ -256,13 +207,15 @@ fn folders_without_a_run_are_refused_with_the_reason() {
         ("run", "named twice"),
         ("./run", "named twice"),
     ] {
-        let (code, said) = refused(&here, &["compare", "run", other]);
-        assert!(code == 2 && said.contains(reason), "{other}: {code} {said}");
+        fails(ccplane_in(&here, "compare run").arg(other), 2, &[reason]);
         assert!(
             !here.join("ccplane-results").exists(),
             "{other}: nothing is written"
         );
     }
-    let (code, said) = refused(&here, &["compare", "run"]);
-    assert!(code == 2 && said.contains("2 values required"), "{said}");
+    fails(
+        &mut ccplane_in(&here, "compare run"),
+        2,
+        &["2 values required"],
+    );
 }

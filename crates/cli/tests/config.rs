@@ -4,14 +4,14 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Pid;
 
-use crate::common::{can_run, eventually, lock_host, unwrapped};
+use crate::common::{can_run, ccplane, eventually, fails, lock_host, printed};
 
 /// A temporary file, removed on drop.
 struct Scratch(PathBuf);
@@ -43,30 +43,13 @@ impl Drop for Scratch {
     }
 }
 
-fn ccplane(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(arguments);
-    command
-}
-
-fn check(text: &str) -> (Output, String, String) {
-    let file = Scratch::new(text);
-    let output = ccplane(&["config", "check"])
-        .arg(file.path())
-        .output()
-        .expect("it runs");
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (said(&output.stdout), said(&output.stderr));
-    (output, out, err)
-}
-
 #[test]
 fn a_valid_file_is_explained() {
-    let (output, out, err) = check(
+    let file = Scratch::new(
         "algorithms = [\"cubic\", \"copa\"]\n[[rule]]\nalgorithm = \"copa\"\nto = \"10.0.0.0/8\"\npercent = 5\n\
          [[rule]]\nalgorithm = \"cubic\"\ncgroup = \"/nonesuch\"\nport = \"8000-8999\"\n",
     );
-    assert!(output.status.success(), "{err}");
+    let out = printed(ccplane("config check").arg(file.path()));
     assert!(
         out.contains("copa for the whole system, to 10.0.0.0/8, 5 %"),
         "{out}"
@@ -99,28 +82,18 @@ fn an_invalid_file_is_reported_with_line_reason_and_fix() {
         ),
         ("algorithms = [\"cubic\"", [":1:", "array", ""]),
     ] {
-        let (output, out, err) = check(text);
-        assert_eq!(output.status.code(), Some(2), "{text}\n{out}{err}");
-        let plain = unwrapped(&output.stderr);
-        assert!(
-            parts.iter().all(|part| plain.contains(part)),
-            "{text}\n{err}"
-        );
+        let file = Scratch::new(text);
+        fails(ccplane("config check").arg(file.path()), 2, &parts);
     }
 }
 
 #[test]
 fn a_given_file_must_exist() {
     for arguments in [
-        ["config", "check", "/nonesuch.toml"],
-        ["config", "show", "--config=/nonesuch.toml"],
+        "config check /nonesuch.toml",
+        "config show --config=/nonesuch.toml",
     ] {
-        let output = ccplane(&arguments).output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            output.status.code() == Some(2) && said.contains("cannot be read"),
-            "{said}"
-        );
+        fails(arguments, 2, &["cannot be read"]);
     }
 }
 
@@ -130,18 +103,8 @@ fn the_environment_overrides_the_file() {
         "algorithms = [\"cubic\"]\nkeep = true\n[limits]\nmin_cwnd = \"3kB\"\nmax_rate = \"1gbit\"\n",
     );
     let show = |environment: &[(&str, &str)]| {
-        let mut command = ccplane(&["config", "show"]);
-        command.arg("--config").arg(file.path());
-        let output = command
-            .envs(environment.iter().copied())
-            .output()
-            .expect("it runs");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let mut command = ccplane("config show --config");
+        printed(command.arg(file.path()).envs(environment.iter().copied()))
     };
     let lines = |shown: &str, name: &str| {
         let found = shown.lines().find(|line| line.starts_with(name));
@@ -172,14 +135,10 @@ fn the_environment_overrides_the_file() {
 #[test]
 fn nothing_to_attach_is_an_error() {
     let file = Scratch::new("");
-    let output = ccplane(&["attach", "--config"])
-        .arg(file.path())
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.code() == Some(2) && said.contains("no algorithm to attach"),
-        "{said}"
+    fails(
+        ccplane("attach --config").arg(file.path()),
+        2,
+        &["no algorithm to attach"],
     );
 }
 
@@ -202,7 +161,7 @@ impl Attach {
                     .expect("it was made"),
             )
         };
-        let child = ccplane(&["attach", "--config"])
+        let child = ccplane("attach --config")
             .arg(file.path())
             .args(arguments)
             .stdout(log())

@@ -12,21 +12,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_host::{Namespace, bind_mount_over};
 
-use crate::common::{REACTION_TIMEOUT, eventually, unwrapped};
-
-/// Returns true if namespaces and devices can be created; otherwise reports the test as skipped.
-fn may_run(test: &str) -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    let skipped = format!("SKIPPED: {test}: it makes namespaces, as root");
-    assert!(
-        std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
-        "{skipped}"
-    );
-    eprintln!("{skipped}");
-    false
-}
+use crate::common::{REACTION_TIMEOUT, eventually, is_root, skip, unwrapped};
 
 /// Returns `ccplane emu OPTIONS -- bash -c SCRIPT`.
 fn emu(options: &str, script: &str) -> Command {
@@ -64,7 +50,7 @@ impl Drop for Scratch {
 
 #[test]
 fn packets_in_flight_when_the_command_exits_arrive() {
-    if !may_run("packets_in_flight_when_the_command_exits_arrive") {
+    if !is_root("packets_in_flight_when_the_command_exits_arrive") {
         return;
     }
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
@@ -85,7 +71,7 @@ fn packets_in_flight_when_the_command_exits_arrive() {
 
 #[test]
 fn a_packet_log_has_every_packet_and_becomes_a_page() {
-    if !may_run("a_packet_log_has_every_packet_and_becomes_a_page") {
+    if !is_root("a_packet_log_has_every_packet_and_becomes_a_page") {
         return;
     }
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
@@ -186,7 +172,7 @@ fn tshark(path: &str) -> Option<Vec<LoggedData>> {
 
 #[test]
 fn drops_keep_the_order_of_their_flow() {
-    if !may_run("drops_keep_the_order_of_their_flow") {
+    if !is_root("drops_keep_the_order_of_their_flow") {
         return;
     }
     let listener = std::net::TcpListener::bind("0.0.0.0:0").expect("a port");
@@ -208,13 +194,10 @@ fn drops_keep_the_order_of_their_flow() {
     );
     server.join().expect("it has sent all");
     let Some(packets) = tshark(path) else {
-        let skipped = "SKIPPED: drops_keep_the_order_of_their_flow: no tshark; `scripts/setup test` installs it";
-        assert!(
-            std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
-            "{skipped}"
+        return skip(
+            "drops_keep_the_order_of_their_flow",
+            "no tshark; `scripts/setup test` installs it",
         );
-        eprintln!("{skipped}");
-        return;
     };
     // tshark also reports a retransmission within a round trip as out of order. For these, the log
     // has the dropped packet earlier.
@@ -236,7 +219,7 @@ fn drops_keep_the_order_of_their_flow() {
 
 #[test]
 fn unsupported_links_are_refused_before_the_command_runs() {
-    if !may_run("unsupported_links_are_refused_before_the_command_runs") {
+    if !is_root("unsupported_links_are_refused_before_the_command_runs") {
         return;
     }
     let output = run(&mut emu("--delay 5ms --jitter 10ms", "echo it runs"));
@@ -267,7 +250,7 @@ fn unsupported_links_are_refused_before_the_command_runs() {
 
 #[test]
 fn a_link_inside_a_link_adds_up() {
-    if !may_run("a_link_inside_a_link_adds_up") {
+    if !is_root("a_link_inside_a_link_adds_up") {
         return;
     }
     let server = TcpListener::bind("0.0.0.0:0").expect("a port");
@@ -299,7 +282,7 @@ fn a_link_inside_a_link_adds_up() {
 /// namespaces.
 #[test]
 fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
-    if !may_run("two_interfaces_are_joined_with_super_packets_and_neighbours") {
+    if !is_root("two_interfaces_are_joined_with_super_packets_and_neighbours") {
         return;
     }
     let name = |part: &str| format!("ccplane-{}-between-{part}", std::process::id());
@@ -424,7 +407,7 @@ impl RoutedHost {
 
 #[test]
 fn with_translation_the_command_reaches_what_the_host_reaches() {
-    if !may_run("with_translation_the_command_reaches_what_the_host_reaches") {
+    if !is_root("with_translation_the_command_reaches_what_the_host_reaches") {
         return;
     }
     let beyond = RoutedHost::new("nat");

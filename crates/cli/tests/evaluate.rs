@@ -1,58 +1,21 @@
 //! `ccplane evaluate`: its output for people and for scripts.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::unwrapped;
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command
-        .arg("evaluate")
-        .args(arguments)
-        .env_remove("CCPLANE_LOG");
-    command
-}
-
-fn evaluate(arguments: &[&str]) -> Output {
-    command(arguments)
-        .output()
-        .expect("the binary under test starts")
-}
-
-fn folder(name: &str) -> (PathBuf, String) {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    let text = path.display().to_string();
-    (path, text)
-}
-
-/// Returns the exit code and standard error, with line wrapping removed.
-fn said(arguments: &[&str]) -> (i32, String) {
-    let output = evaluate(arguments);
-    let text = unwrapped(&output.stderr);
-    assert!(!text.contains("panicked"), "{text}");
-    (output.status.code().unwrap_or(-1), text)
-}
+use crate::common::{ccplane, fails, printed, printed_json, unused_path};
 
 #[test]
 fn an_evaluation_writes_its_results_and_is_not_overwritten() {
-    let (path, out) = folder("evaluate");
-    let arguments = [
-        "--alg", "reno", "--quick", "--only", "start-up", "--out", &out, "--json",
-    ];
-    let output = evaluate(&arguments);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(text.lines().count(), 1, "{text}");
-    let said_json: Value = serde_json::from_str(&text).expect("one JSON object");
+    let path = unused_path("evaluate");
+    let evaluate = |more: &str| {
+        let mut command = ccplane("evaluate --alg reno --quick --only start-up --json --out");
+        command.arg(&path).args(more.split_whitespace());
+        command
+    };
+    let said_json = printed_json(&mut evaluate(""));
     let question = &said_json["questions"][0];
     assert_eq!(
         (question["name"].as_str(), said_json["algorithm"].as_str()),
@@ -69,21 +32,13 @@ fn an_evaluation_writes_its_results_and_is_not_overwritten() {
     assert_eq!(kept["questions"], said_json["questions"]);
     assert!(!path.join("parts").exists());
 
-    let (code, text) = said(&arguments);
-    assert!(
-        code == 2 && text.contains("exists and is not empty") && text.contains("--force"),
-        "{text}"
+    fails(
+        &mut evaluate(""),
+        2,
+        &["exists and is not empty", "--force"],
     );
-    let (code, text) = said(&[&arguments[..], &["--resume"]].concat());
-    assert!(code == 2 && text.contains("is finished"), "{text}");
-    assert!(
-        command(&[&arguments[..], &["--force"]].concat())
-            .env("CCPLANE_THREADS", "1")
-            .output()
-            .expect("the binary under test starts")
-            .status
-            .success()
-    );
+    fails(&mut evaluate("--resume"), 2, &["is finished"]);
+    printed(evaluate("--force").env("CCPLANE_THREADS", "1"));
     assert_eq!(
         fs::read(path.join("evaluation.html")).expect("the page"),
         page
@@ -92,17 +47,13 @@ fn an_evaluation_writes_its_results_and_is_not_overwritten() {
 
 #[test]
 fn an_interrupted_evaluation_resumes() {
-    let (path, out) = folder("evaluate-interrupted");
-    let arguments = [
-        "--alg",
-        "reno",
-        "--quick",
-        "--only",
-        "loss,reno,changes",
-        "--out",
-        &out,
-    ];
-    let mut running = command(&arguments)
+    let path = unused_path("evaluate-interrupted");
+    let evaluate = |more: &str| {
+        let mut command = ccplane("evaluate --alg reno --quick --only loss,reno,changes --out");
+        command.arg(&path).args(more.split_whitespace());
+        command
+    };
+    let mut running = evaluate("")
         .env("CCPLANE_THREADS", "1")
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -124,22 +75,10 @@ fn an_interrupted_evaluation_resumes() {
     );
     assert!(parts() > 0 && !path.join("evaluation.html").exists());
 
-    let (code, text) = said(&arguments);
-    assert!(
-        code == 2 && text.contains("interrupted evaluation"),
-        "{text}"
-    );
-    assert!(
-        evaluate(&[&arguments[..], &["--resume"]].concat())
-            .status
-            .success()
-    );
+    fails(&mut evaluate(""), 2, &["interrupted evaluation"]);
+    printed(&mut evaluate("--resume"));
     let resumed = fs::read(path.join("evaluation.html")).expect("the page");
-    assert!(
-        evaluate(&[&arguments[..], &["--force"]].concat())
-            .status
-            .success()
-    );
+    printed(&mut evaluate("--force"));
     assert_eq!(
         fs::read(path.join("evaluation.html")).expect("the page"),
         resumed
@@ -148,23 +87,16 @@ fn an_interrupted_evaluation_resumes() {
 
 #[test]
 fn invalid_questions_and_algorithms_are_errors() {
-    let (_, out) = folder("evaluate-wrong");
-    let (code, text) = said(&["--alg", "reno", "--only", "shalow-buffer", "--out", &out]);
-    assert!(
-        code == 2 && text.contains("did you mean `shallow-buffer`?"),
-        "{text}"
+    fails(
+        "evaluate --alg reno --only shalow-buffer",
+        2,
+        &["did you mean `shallow-buffer`?"],
     );
-    let (code, text) = said(&["--alg", "cubik", "--out", &out]);
+    fails("evaluate --alg cubik", 2, &["did you mean `cubic`?"]);
+    fails("evaluate --quick", 2, &[]);
+    let text = printed("evaluate");
     assert!(
-        code == 2 && text.contains("did you mean `cubic`?"),
-        "{text}"
-    );
-    let (code, _) = said(&["--quick"]);
-    assert_eq!(code, 2);
-    let output = evaluate(&[]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("shallow-buffer") && text.contains("RFC 9743"),
+        text.contains("shallow-buffer") && text.contains("RFC 9743"),
         "{text}"
     );
 }

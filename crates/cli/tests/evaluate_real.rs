@@ -1,24 +1,18 @@
 //! `ccplane evaluate` and runs with several seeds on real packets.
 
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::lock_host;
+use crate::common::{ccplane, is_root, lock_host, printed_json, skip, unused_path};
 
 /// Returns true if links can be emulated; otherwise reports the test as skipped.
 fn can_emulate(test: &str) -> bool {
-    if nix::unistd::geteuid().is_root() && Path::new("/dev/net/tun").exists() {
-        return true;
+    let has_tun = Path::new("/dev/net/tun").exists();
+    if !has_tun {
+        skip(test, "needs /dev/net/tun");
     }
-    println!("SKIPPED: {test}: needs root and /dev/net/tun");
-    assert!(
-        std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|v| v != "1"),
-        "it may not be skipped: needs root and /dev/net/tun"
-    );
-    false
+    has_tun && is_root(test)
 }
 
 /// The question with the shortest runs, on this host's own TCP.
@@ -28,32 +22,11 @@ fn questions_are_asked_on_kernel_tcp_too() {
         return;
     }
     let _host = lock_host();
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("evaluate-linux");
-    let _ = fs::remove_dir_all(&path);
-    let out = path.display().to_string();
-    let arguments = [
-        "evaluate",
-        "--alg",
-        "reno",
-        "--quick",
-        "--datapath",
-        "linux",
-        "--only",
-        "start-up",
-        "--out",
-        &out,
-        "--json",
-    ];
-    let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-        .args(arguments)
-        .output()
-        .expect("the binary under test starts");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
+    let path = unused_path("evaluate-linux");
+    let said = printed_json(
+        ccplane("evaluate --alg reno --quick --datapath linux --only start-up --json --out")
+            .arg(&path),
     );
-    let said: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let question = &said["questions"][0];
     assert_eq!(said["datapath"], "Linux TCP", "{said}");
     assert_ne!(question["verdict"], "unanswered", "{question}");
@@ -76,18 +49,14 @@ fn a_range_of_seeds_runs_on_real_packets() {
     }
     let _host = lock_host();
     for datapath in ["linux", "udp"] {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("seeds-{datapath}"));
-        let _ = fs::remove_dir_all(&path);
-        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-            .args(["run", "--datapath", datapath])
-            .args(["--vs", "native:reno,native:cubic"])
-            .args(["--seeds", "1..2", "--duration", "1s"])
-            .args(["--rate", "24mbit", "--rtt", "10ms", "--json", "--out"])
-            .arg(&path)
-            .output()
-            .expect("the binary under test starts");
-        assert!(output.status.success(), "{output:?}");
-        let summary: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        let path = unused_path(&format!("seeds-{datapath}"));
+        let run = "run --vs native:reno,native:cubic --seeds 1..2 --duration 1s --rate 24mbit \
+            --rtt 10ms --json";
+        let summary = printed_json(
+            ccplane(run)
+                .args(["--datapath", datapath, "--out"])
+                .arg(&path),
+        );
         assert_eq!(summary["setup"]["repeats"], 2, "{summary}");
         let contenders = summary["contenders"].as_array().expect("a list");
         assert_eq!(contenders.len(), 2, "{summary}");

@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::Pid;
 
-use crate::common::eventually;
+use crate::common::{RunCommand, ccplane, eventually, ip_in, namespace, printed};
 
 /// Time limit for termination. A main thread that blocks on standard error never ends.
 const END: Duration = Duration::from_secs(5);
@@ -94,46 +94,11 @@ impl Drop for Folder {
     }
 }
 
-fn ccplane() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.arg("-v");
-    command
-}
-
-/// Creates a namespace for a test, or reports the test as skipped.
-fn namespace(test: &str) -> Option<Namespace> {
-    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
-        Ok(namespace) => Some(namespace),
-        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-            eprintln!("SKIPPED: {test}: {reason}");
-            None
-        }
-        Err(reason) => panic!("{test} cannot run: {reason}"),
-    }
-}
-
-fn ip(space: &Namespace, arguments: &str) {
-    let mut command = Command::new("ip");
-    command.args(arguments.split(' '));
-    let status = space.enter_on_spawn(&mut command).unwrap().status();
-    assert!(status.expect("iproute2").success(), "ip {arguments}");
-}
-
 /// Creates the key of site `n` and returns its public key.
 fn key(folder: &Folder, n: usize) -> String {
     let path = folder.path(&format!("{n}.key"));
-    let made = ccplane()
-        .args(["gateway", "keys"])
-        .arg(path)
-        .output()
-        .unwrap();
-    assert!(made.status.success());
-    String::from_utf8(made.stdout)
-        .unwrap()
-        .lines()
-        .last()
-        .unwrap()
-        .to_owned()
+    let key = printed(ccplane("gateway keys").arg(path));
+    key.lines().last().unwrap().to_owned()
 }
 
 /// Writes the configuration of site `n`, with the other site as its peer.
@@ -149,11 +114,8 @@ fn configure(folder: &Folder, n: usize, other_key: &str) -> PathBuf {
 }
 
 fn start_gateway(space: &Namespace, config: &Path, socket: &Path) -> Process {
-    let mut command = ccplane();
-    command
-        .args(["gateway", "run"])
-        .arg(config)
-        .env("CCPLANE_GATEWAY_SOCKET", socket);
+    let mut command = ccplane("-v gateway run");
+    command.arg(config).env("CCPLANE_GATEWAY_SOCKET", socket);
     let gateway = Process::start(space.enter_on_spawn(&mut command).unwrap());
     eventually("the gateway runs", || socket.exists());
     gateway
@@ -194,7 +156,7 @@ fn a_gateway_forwards_reloads_and_ends_while_nobody_reads_its_log() {
         configure(&folder, 0, &keys[1]),
         configure(&folder, 1, &keys[0]),
     ];
-    ip(
+    ip_in(
         &a,
         &format!(
             "link add under0 type veth peer name under1 netns {}",
@@ -202,8 +164,8 @@ fn a_gateway_forwards_reloads_and_ends_while_nobody_reads_its_log() {
         ),
     );
     for (space, device, n) in [(&a, "under0", 1), (&b, "under1", 2)] {
-        ip(space, &format!("address add 192.0.2.{n}/24 dev {device}"));
-        ip(space, &format!("link set {device} up"));
+        ip_in(space, &format!("address add 192.0.2.{n}/24 dev {device}"));
+        ip_in(space, &format!("link set {device} up"));
     }
     let first = start_gateway(&a, &configs[0], &folder.path("a.sock"));
     let second = start_gateway(&b, &configs[1], &folder.path("b.sock"));
@@ -244,10 +206,8 @@ fn an_agent_steers_and_ends_while_nobody_reads_its_log() {
     }
     let folder = Folder::new("stderr-agent");
     let path = folder.path("agent.sock");
-    let mut command = ccplane();
-    command
-        .args(["agent", "--alg", "cubic", "--unix"])
-        .arg(&path);
+    let mut command = ccplane("-v agent --alg cubic --unix");
+    command.arg(&path);
     let agent = Process::start(&mut command);
     eventually("it listens", || path.exists());
     // Each connection logs a line, and each one without a message another.
@@ -262,15 +222,13 @@ fn an_agent_steers_and_ends_while_nobody_reads_its_log() {
         connect(fd.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         let _ = nix::unistd::write(&fd, b"no message");
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-        .args(["--json", "run", "--alg", "cubic", "--datapath", "udp"])
-        .args(["--rate", "10mbit", "--rtt", "20ms", "--duration", "2s"])
+    let run = "--json run --alg cubic --datapath udp --rate 10mbit --rtt 20ms --duration 2s";
+    let output = ccplane(run)
         .arg("--agent")
         .arg(format!("unix:{}", path.display()))
         .arg("--out")
         .arg(folder.path("out"))
-        .output()
-        .unwrap();
+        .run();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success() && !said.contains("fallback"),

@@ -3,70 +3,43 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
-use crate::common::unwrapped;
-
-fn ccplane(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command
-        .arg("gateway")
-        .args(arguments)
-        .env_remove("CCPLANE_LOG");
-    command.output().expect("the binary under test starts")
-}
-
-fn said(output: &Output) -> String {
-    unwrapped(&output.stderr)
-}
+use crate::common::{ccplane, empty_folder, fails, printed};
 
 /// Creates a folder for a test, with an example in it.
 fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let folder = empty_folder(name);
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway/site-a.toml");
     fs::copy(example, folder.join("site-a.toml")).expect("the example is there");
     folder
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a name of letters")
-}
-
 #[test]
 fn a_key_is_made_once_for_its_owner_alone() {
     let file = folder("gateway-keys").join("a.key");
-    let first = ccplane(&["keys", text(&file)]);
-    assert!(first.status.success(), "{}", said(&first));
+    let first = printed(ccplane("gateway keys").arg(&file));
     assert_eq!(
         fs::metadata(&file).expect("made").permissions().mode() & 0o7777,
         0o600
     );
-    let again = ccplane(&["keys", text(&file)]);
-    assert_eq!(first.stdout, again.stdout, "it was not overwritten");
-    assert_eq!(String::from_utf8_lossy(&first.stdout).trim().len(), 44);
+    let again = printed(ccplane("gateway keys").arg(&file));
+    assert_eq!(first, again, "it was not overwritten");
+    assert_eq!(first.trim().len(), 44);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("it is ours");
-    let exposed = ccplane(&["keys", text(&file)]);
-    assert_eq!(exposed.status.code(), Some(1));
-    assert!(said(&exposed).contains("chmod 600"), "{}", said(&exposed));
+    fails(ccplane("gateway keys").arg(&file), 1, &["chmod 600"]);
 }
 
 #[test]
 fn a_configuration_is_shown_in_full_or_an_error_with_line_and_fix() {
     let folder = folder("gateway-check");
     let (file, key) = (folder.join("site-a.toml"), folder.join("site-a.key"));
-    let missing = ccplane(&["check", text(&file)]);
-    assert_eq!(missing.status.code(), Some(2));
-    assert!(
-        said(&missing).contains("site-a.toml:5:") && said(&missing).contains("gateway keys"),
-        "{}",
-        said(&missing)
+    fails(
+        ccplane("gateway check").arg(&file),
+        2,
+        &["site-a.toml:5:", "gateway keys"],
     );
-    assert!(ccplane(&["keys", text(&key)]).status.success());
-    let good = ccplane(&["check", text(&file)]);
-    assert!(good.status.success(), "{}", said(&good));
-    let shown = String::from_utf8_lossy(&good.stdout);
+    printed(ccplane("gateway keys").arg(&key));
+    let shown = printed(ccplane("gateway check").arg(&file));
     for part in [
         "no errors",
         "10.8.0.0/16",
@@ -77,12 +50,11 @@ fn a_configuration_is_shown_in_full_or_an_error_with_line_and_fix() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // The printed text is a valid configuration too.
-    let (_, printed) = shown
+    let (_, complete) = shown
         .split_once("# With all defaults\n")
         .expect("it prints one");
-    fs::write(folder.join("printed.toml"), printed).expect("written");
-    let again = ccplane(&["check", text(&folder.join("printed.toml"))]);
-    assert!(again.status.success(), "{}", said(&again));
+    fs::write(folder.join("printed.toml"), complete).expect("written");
+    printed(ccplane("gateway check").arg(folder.join("printed.toml")));
     let original = fs::read_to_string(&file).expect("there");
     for (from, to, says) in [
         ("10.8.0.0/16", "10.8.0.1/16", "write 10.8.0.0/16"),
@@ -98,43 +70,33 @@ fn a_configuration_is_shown_in_full_or_an_error_with_line_and_fix() {
         ),
     ] {
         fs::write(folder.join("bad.toml"), original.replace(from, to)).expect("written");
-        let bad = ccplane(&["check", text(&folder.join("bad.toml"))]);
-        assert_eq!(bad.status.code(), Some(2), "{to}");
-        assert!(
-            said(&bad).contains(says) && said(&bad).contains("bad.toml:"),
-            "{to}: {}",
-            said(&bad)
+        fails(
+            ccplane("gateway check").arg(folder.join("bad.toml")),
+            2,
+            &[says, "bad.toml:"],
         );
     }
     let classes =
         "\n[[class]]\nname = \"voice\"\nmatch = { dscp = \"EF\" }\n[[class]]\nlevel = 3\n";
     fs::write(folder.join("classes.toml"), original + classes).expect("written");
-    let good = ccplane(&["check", text(&folder.join("classes.toml"))]);
-    let shown = String::from_utf8_lossy(&good.stdout);
+    let shown = printed(ccplane("gateway check").arg(folder.join("classes.toml")));
     for part in [
         "class voice",
         "DSCP 46",
         "all other packets",
         "level 3, weight 1",
     ] {
-        assert!(shown.contains(part), "{part}: {shown} {}", said(&good));
+        assert!(shown.contains(part), "{part}: {shown}");
     }
 }
 
 #[test]
 fn queries_without_a_gateway_fail_with_a_hint() {
     let socket = folder("gateway-ask").join("none.sock");
-    for question in [
-        &["status"][..],
-        &["events"],
-        &["pass", "b"],
-        &["control", "b"],
-    ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        command.arg("gateway").args(question);
+    for question in ["status", "events", "pass b", "control b"] {
+        let mut command = ccplane("gateway");
+        command.args(question.split_whitespace());
         command.env("CCPLANE_GATEWAY_SOCKET", &socket);
-        let asked = command.output().expect("the binary under test starts");
-        assert_eq!(asked.status.code(), Some(1));
-        assert!(said(&asked).contains("gateway run"), "{}", said(&asked));
+        fails(&mut command, 1, &["gateway run"]);
     }
 }

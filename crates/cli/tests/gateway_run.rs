@@ -15,25 +15,13 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Gid, Pid, Uid, chown};
 use serde_json::Value;
 
-use crate::common::eventually;
+use crate::common::{ccplane, eventually, namespace, printed};
 
 /// CAP_NET_ADMIN in the notation of /proc.
 const NET_ADMIN: &str = "0000000000001000";
 const NONE: &str = "0000000000000000";
 /// ID of an unprivileged user and group.
 const NOBODY_UID: u32 = 65_534;
-
-/// Creates a namespace for a test, or reports the test as skipped.
-fn namespace(test: &str) -> Option<Namespace> {
-    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
-        Ok(namespace) => Some(namespace),
-        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-            eprintln!("SKIPPED: {test}: {reason}");
-            None
-        }
-        Err(reason) => panic!("{test} cannot run: {reason}"),
-    }
-}
 
 /// A folder with a key and a configuration.
 struct Files {
@@ -45,13 +33,7 @@ impl Files {
         let folder = std::env::temp_dir().join(format!("ccplane-{}-{test}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let files = Files { folder };
-        let mut keys = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        let made = keys
-            .args(["gateway", "keys"])
-            .arg(files.path("site.key"))
-            .output()
-            .unwrap();
-        assert!(made.status.success());
+        printed(ccplane("gateway keys").arg(files.path("site.key")));
         files.write("");
         files
     }

@@ -5,9 +5,7 @@
 
 mod common;
 
-use std::ffi::OsString;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -16,9 +14,9 @@ use ccplane::agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorit
 use ccplane::{AlgorithmDoc, Registry};
 use ccplane_linux::PinnedView;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
+use common::pair::{Pair, is_registered};
 use common::{REACTION_TIMEOUT, can_run, eventually, lock_host};
 
 const NAME: &str = "ccp_hangs";
@@ -105,9 +103,7 @@ fn a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process() {
     });
 
     let watch = PinnedView::open(NAME).expect("it is attached");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-    setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(NAME)).expect("it is registered");
+    let pair = Pair::under(NAME);
     eventually("the heartbeat is old", || {
         watch.heartbeat_age() > ccplane::units::Duration::from_secs(1)
     });
@@ -128,14 +124,8 @@ fn a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process() {
         ccplane_linux::presence(NAME).expect("it can be told"),
         ccplane_linux::Presence::Gone
     );
-    drop((watch, stream));
-    let available = || {
-        fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
-            .expect("a mounted /proc")
-    };
-    eventually("it is unregistered", || {
-        !available().split_whitespace().any(|name| name == NAME)
-    });
+    drop((watch, pair));
+    eventually("it is unregistered", || !is_registered(NAME));
     assert!(fs::exists(format!("/run/ccplane/{NAME}.lock")).is_ok_and(|exists| !exists));
     let _ = fs::remove_file(&path);
 }

@@ -2,54 +2,38 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-fn ccplane(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    for variable in ["CCPLANE_LOG", "NO_COLOR", "CLICOLOR_FORCE"] {
-        command.env_remove(variable);
-    }
-    command.args(arguments).envs(environment.iter().copied());
-    command.output().expect("the binary under test starts")
-}
-
-fn text(output: &Output) -> String {
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
+use crate::common::{RunCommand, ccplane, empty_folder, fails, printed, unused_path, write_file};
 
 /// Returns what bash offers for the last word, which the script asks the command for.
-fn completed(words: &[&str]) -> Vec<String> {
-    let last = (words.len() - 1).to_string();
-    let environment = [
-        ("CCPLANE_COMPLETE", "bash"),
-        ("_CLAP_IFS", "\n"),
-        ("_CLAP_COMPLETE_INDEX", &*last),
-    ];
-    let offered = text(&ccplane(&[&["--"], words].concat(), &environment));
+fn completed(words: &str) -> Vec<String> {
+    let last = words.split(' ').count() - 1;
+    let offered = printed(
+        ccplane("--")
+            .args(words.split(' '))
+            .env("CCPLANE_COMPLETE", "bash")
+            .env("_CLAP_IFS", "\n")
+            .env("_CLAP_COMPLETE_INDEX", last.to_string()),
+    );
     offered.lines().map(str::to_owned).collect()
 }
 
 #[test]
 fn names_of_algorithms_and_scenarios_are_completed() {
-    assert_eq!(completed(&["ccplane", "eval"]), ["evaluate"]);
-    assert_eq!(completed(&["ccplane", "run", "--alg", "cu"]), ["cubic"]);
-    assert_eq!(
-        completed(&["ccplane", "run", "--alg", "copa,cu"]),
-        ["copa,cubic"]
-    );
-    assert_eq!(
-        completed(&["ccplane", "run", "--vs", "native:r"]),
-        ["native:reno"]
-    );
-    assert_eq!(completed(&["ccplane", "run", "02"]), ["02-fairness"]);
-    assert_eq!(completed(&["ccplane", "attach", "--alg", "veg"]), ["vegas"]);
-    assert_eq!(
-        completed(&["ccplane", "algorithms", "di"]),
-        Vec::<String>::new()
-    );
-    assert_eq!(completed(&["ccplane", "algorithms", "dct"]), ["dctcp"]);
-    let queues = completed(&["ccplane", "run", "--qu"]);
+    for (words, expected) in [
+        ("ccplane eval", &["evaluate"][..]),
+        ("ccplane run --alg cu", &["cubic"]),
+        ("ccplane run --alg copa,cu", &["copa,cubic"]),
+        ("ccplane run --vs native:r", &["native:reno"]),
+        ("ccplane run 02", &["02-fairness"]),
+        ("ccplane attach --alg veg", &["vegas"]),
+        ("ccplane algorithms di", &[]),
+        ("ccplane algorithms dct", &["dctcp"]),
+    ] {
+        assert_eq!(completed(words), expected, "{words}");
+    }
+    let queues = completed("ccplane run --qu");
     assert!(
         queues.iter().any(|option| option.starts_with("--queue")),
         "{queues:?}"
@@ -58,14 +42,16 @@ fn names_of_algorithms_and_scenarios_are_completed() {
 
 #[test]
 fn paths_are_completed_next_to_names() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("completed");
-    fs::create_dir_all(&folder).expect("the test's folder can be written");
-    let file = folder.join("mine.ccp").display().to_string();
+    let file = empty_folder("completed")
+        .join("mine.ccp")
+        .display()
+        .to_string();
     fs::write(&file, "").expect("the test's folder can be written");
     let begun = file.strip_suffix("ne.ccp").expect("its name");
-    assert_eq!(completed(&["ccplane", "run", "--alg", begun]), [&*file]);
-    let (list, whole) = (format!("reno,{begun}"), format!("reno,{file}"));
-    assert_eq!(completed(&["ccplane", "run", "--alg", &list]), [whole]);
+    let run = "ccplane run --alg";
+    assert_eq!(completed(&format!("{run} {begun}")), [&*file]);
+    let whole = format!("reno,{file}");
+    assert_eq!(completed(&format!("{run} reno,{begun}")), [whole]);
 }
 
 #[test]
@@ -75,19 +61,16 @@ fn every_shell_has_a_script() {
         ("zsh", "#compdef ccplane"),
         ("fish", "complete "),
     ] {
-        let script = text(&ccplane(&["completions", shell], &[]));
+        let script = printed(ccplane("completions").arg(shell));
         assert!(script.contains(part), "{shell}: {script}");
     }
-    let refused = ccplane(&["completions", "tcsh"], &[]);
-    assert_eq!(refused.status.code(), Some(2));
+    fails("completions tcsh", 2, &[]);
 }
 
 /// The completion script, tested with bash itself.
 #[test]
 fn bash_takes_its_script_and_completes() {
-    let script = text(&ccplane(&["completions", "bash"], &[]));
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("completions.bash");
-    fs::write(&file, script).expect("the test's folder can be written");
+    let file = write_file("completions.bash", &printed("completions bash"));
     let command = Path::new(env!("CARGO_BIN_EXE_ccplane"));
     let folder = command.parent().expect("the command is in a folder");
     let ask = format!(
@@ -109,10 +92,9 @@ fn bash_takes_its_script_and_completes() {
 
 #[test]
 fn every_command_has_a_page() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man");
-    let _ = fs::remove_dir_all(&folder);
-    text(&ccplane(&["man", &folder.display().to_string()], &[]));
-    let help = text(&ccplane(&["--help"], &[]));
+    let folder = unused_path("man");
+    printed(ccplane("man").arg(&folder));
+    let help = printed("--help");
     let mut commands: Vec<&str> = help
         .lines()
         .take_while(|line| *line != "Options:")
@@ -128,36 +110,30 @@ fn every_command_has_a_page() {
         assert!(page.contains(".SH SYNOPSIS"), "{command}");
     }
     assert!(folder.join("ccplane.1").is_file() && !folder.join("ccplane-echo.1").exists());
-    let nowhere = ccplane(&["man", "/proc/nowhere"], &[]);
-    assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
+    fails("man /proc/nowhere", 1, &[]);
 }
 
 #[test]
 fn nothing_is_coloured_where_there_is_no_terminal() {
-    let bad = ["check", "-v", "/nonexistent/file.ccp"];
-    let log = [
-        "-vv",
-        "run",
-        "--datapath",
-        "sim",
-        "--alg",
-        "reno",
-        "--duration",
-        "100ms",
-    ];
-    let here = Path::new(env!("CARGO_TARGET_TMPDIR")).join("coloured");
-    let _ = fs::remove_dir_all(&here);
-    let out = here.display().to_string();
-    let mut log = log.to_vec();
-    log.extend(["--out", &out]);
-    for arguments in [&bad[..], &log] {
-        let said = ccplane(arguments, &[]);
+    let plain = |arguments: &str| {
+        let mut command = ccplane(arguments);
+        command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+        command
+    };
+    let bad = "check -v /nonexistent/file.ccp";
+    let mut log = plain("-vv run --datapath sim --alg reno --duration 100ms --out");
+    log.arg(unused_path("coloured"));
+    for mut command in [plain(bad), log] {
+        let said = command.run();
         for bytes in [&said.stdout, &said.stderr] {
             assert!(!bytes.contains(&0x1b), "{}", String::from_utf8_lossy(bytes));
         }
     }
-    let forced = ccplane(&bad, &[("CLICOLOR_FORCE", "1")]);
+    let forced = plain(bad).env("CLICOLOR_FORCE", "1").run();
     assert!(forced.stderr.contains(&0x1b), "{forced:?}");
-    let neither = ccplane(&bad, &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]);
+    let neither = plain(bad)
+        .env("CLICOLOR_FORCE", "1")
+        .env("NO_COLOR", "1")
+        .run();
     assert!(!neither.stderr.contains(&0x1b), "{neither:?}");
 }

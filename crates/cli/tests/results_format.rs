@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
+
+use crate::common::{ccplane, printed, unused_path};
 
 /// Returns all text in backticks on the page.
 fn page() -> BTreeSet<String> {
@@ -19,8 +20,8 @@ fn page() -> BTreeSet<String> {
 /// questions.
 #[test]
 fn every_name_of_an_evaluation_is_on_the_page() {
-    let asked = ["evaluate", "--alg", "reno", "--quick", "--only", "ack-path"];
-    let (_, out) = written("evaluation", &asked);
+    let asked = "evaluate --alg reno --quick --only ack-path";
+    let (_, out) = written("evaluation", asked);
     let text = fs::read_to_string(out.join("evaluation.json")).expect("it is written");
     let told: Value = serde_json::from_str(&text).expect("JSON");
     let mut found = BTreeSet::new();
@@ -52,23 +53,9 @@ fn names(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 /// Returns the names in the files of a run with these arguments.
-fn written(name: &str, arguments: &[&str]) -> (BTreeSet<String>, PathBuf) {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join("results-format")
-        .join(name);
-    let _ = fs::remove_dir_all(&out);
-    let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-        .args(arguments)
-        .arg("--out")
-        .arg(&out)
-        .env_remove("CCPLANE_LOG")
-        .output()
-        .expect("the binary under test starts");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+fn written(name: &str, arguments: &str) -> (BTreeSet<String>, PathBuf) {
+    let out = unused_path(&format!("results-format/{name}"));
+    printed(ccplane(arguments).arg("--out").arg(&out));
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(&out).expect("the folder is there") {
         let path = entry.expect("it can be read").path();
@@ -96,27 +83,21 @@ fn written(name: &str, arguments: &[&str]) -> (BTreeSet<String>, PathBuf) {
 #[test]
 fn every_name_that_a_run_writes_is_on_the_page() {
     let page = page();
-    let sim = ["run", "--datapath", "sim", "--duration", "2s"];
-    let seeds = [
-        "--alg", "cubic", "--flows", "2", "--loss", "0.1%", "--seeds", "1..3",
-    ];
-    let loops = [
-        "--alg",
-        "cubic",
-        "--transport",
-        "rc3",
-        "--queue",
-        "prio:6:shared:1bdp",
-    ];
     let mut all = BTreeSet::new();
     for (name, arguments) in [
-        ("seeds", [&sim[..], &seeds[..]].concat()),
-        ("second-loop", [&sim[..], &loops[..]].concat()),
-        ("mixed", vec!["run", "21-mixed"]),
-        ("bundle", vec!["run", "22-bundle"]),
-        ("links", vec!["run", "19-graph"]),
+        (
+            "seeds",
+            "run --datapath sim --duration 2s --alg cubic --flows 2 --loss 0.1% --seeds 1..3",
+        ),
+        (
+            "second-loop",
+            "run --datapath sim --duration 2s --alg cubic --transport rc3 --queue prio:6:shared:1bdp",
+        ),
+        ("mixed", "run 21-mixed"),
+        ("bundle", "run 22-bundle"),
+        ("links", "run 19-graph"),
     ] {
-        let (found, _) = written(name, &arguments);
+        let (found, _) = written(name, arguments);
         let missing: Vec<&String> = found.iter().filter(|name| !page.contains(*name)).collect();
         assert_eq!(
             missing,

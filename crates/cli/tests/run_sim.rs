@@ -2,61 +2,15 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::unwrapped;
-
-fn ccplane(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    command.args(arguments).env_remove("CCPLANE_LOG");
-    command.output().expect("the binary under test starts")
-}
-
-fn folder(name: &str) -> (PathBuf, String) {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    let text = path.display().to_string();
-    (path, text)
-}
-
-/// Returns the `--json` output of a run that succeeds.
-#[track_caller]
-fn json(arguments: &[&str]) -> Value {
-    let output = ccplane(arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(text.lines().count(), 1, "{text}");
-    serde_json::from_str(&text).expect("one JSON object")
-}
-
-/// Returns the exit code and standard error, with line wrapping removed.
-fn said(arguments: &[&str]) -> (i32, String) {
-    let output = ccplane(arguments);
-    let text = unwrapped(&output.stderr);
-    assert!(!text.contains("panicked"), "{text}");
-    (output.status.code().unwrap_or(-1), text)
-}
-
-const FLAGS: [&str; 14] = [
-    "run",
-    "--datapath",
-    "sim",
-    "--alg",
-    "reno,cubic",
-    "--vs",
-    "native:cubic",
-    "--flows",
-    "4",
-    "--duration",
-    "5s",
-    "--rate",
-    "96mbit",
-    "--out",
-];
+use crate::common::{
+    RunCommand, ccplane, empty_folder, fails, printed, printed_json, said, unused_path, unwrapped,
+    write_file,
+};
 
 #[test]
 fn a_bad_option_is_blamed_on_the_option() {
@@ -66,11 +20,9 @@ fn a_bad_option_is_blamed_on_the_option() {
         ("--alg cubic,absent", "there is no algorithm `absent`"),
         ("--alg ./absent.ccp", "./absent.ccp cannot be read"),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-            .args(["run", "--datapath", "sim"])
+        let output = ccplane("run --datapath sim")
             .args(options.split_whitespace())
-            .output()
-            .expect("the binary under test starts");
+            .run();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{options}: {said}");
         assert!(
@@ -82,11 +34,10 @@ fn a_bad_option_is_blamed_on_the_option() {
 
 #[test]
 fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
-    let (path, out) = folder("sim-flags");
-    let mut arguments: Vec<&str> = FLAGS.to_vec();
-    arguments.push(&out);
-    arguments.push("--json");
-    let object = json(&arguments);
+    let path = unused_path("sim-flags");
+    let flags = "run --datapath sim --alg reno,cubic --vs native:cubic --flows 4 --duration 5s \
+        --rate 96mbit --json --out";
+    let object = printed_json(ccplane(flags).arg(&path));
     assert_eq!(object["setup"]["datapath"], "simulator");
     assert_eq!(object["setup"]["flows"], 4);
     assert!(object["setup"].get("socket_buffer_bytes").is_none());
@@ -140,9 +91,9 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
     );
     assert!(!page.contains("{{"), "a mark was left unfilled");
     // The stored scenario reproduces the same run.
-    let (_, again) = folder("sim-flags-again");
-    let kept = path.join("scenario.toml").display().to_string();
-    let second = json(&["run", &kept, "--out", &again, "--json"]);
+    let again = unused_path("sim-flags-again");
+    let kept = path.join("scenario.toml");
+    let second = printed_json(ccplane("run --json").arg(&kept).arg("--out").arg(&again));
     assert_eq!(object["digest"], second["digest"]);
 }
 
@@ -151,62 +102,39 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
 #[test]
 fn the_default_datapath_is_the_simulator() {
     for (name, options) in [
-        ("plain", &["--alg", "reno"][..]),
+        ("plain", "--alg reno"),
         (
             "rc3",
-            &[
-                "--alg",
-                "cubic",
-                "--transport",
-                "rc3",
-                "--queue",
-                "prio:6:shared:1bdp",
-            ],
+            "--alg cubic --transport rc3 --queue prio:6:shared:1bdp",
         ),
     ] {
-        let (_, out) = folder(&format!("sim-default-{name}"));
-        let object = json(
-            &[
-                &["run", "--duration", "1s", "--out", &out, "--json"],
-                options,
-            ]
-            .concat(),
+        let out = unused_path(&format!("sim-default-{name}"));
+        let object = printed_json(
+            ccplane("run --duration 1s --json")
+                .args(options.split_whitespace())
+                .arg("--out")
+                .arg(&out),
         );
         assert_eq!(object["setup"]["datapath"], "simulator", "{name}");
     }
     // Usage errors are detected before privileges are checked: they are the same for root and for
     // others.
-    for (options, expected) in [
-        (
-            &["--alg", "reno", "--agent", "unix:/nowhere"][..],
-            "--datapath linux",
-        ),
-        (&["--vs", "native:reno", "--pcap"], "--datapath sim"),
-    ] {
-        let (code, told) = said(&[&["run"], options].concat());
-        assert!(
-            code == 2 && told.contains(expected),
-            "{options:?}: {code} {told}"
-        );
-    }
+    fails(
+        "run --alg reno --agent unix:/nowhere",
+        2,
+        &["--datapath linux"],
+    );
+    fails("run --vs native:reno --pcap", 2, &["--datapath sim"]);
 }
 
 #[test]
 fn shipped_scenarios_run_by_name_and_unknown_names_get_suggestions() {
-    let (path, out) = folder("sim-shipped");
-    let object = json(&[
-        "run",
-        "01-one-flow",
-        "--alg",
-        "native:reno",
-        "--out",
-        &out,
-        "--json",
-    ]);
+    let path = unused_path("sim-shipped");
+    let object = printed_json(ccplane("run 01-one-flow --alg native:reno --json --out").arg(&path));
     assert_eq!(object["contenders"][0]["label"], "native:reno");
     let kept = fs::read_to_string(path.join("scenario.toml")).expect("the scenario");
     assert_eq!(kept, include_str!("../../../scenarios/01-one-flow.toml"));
-    let output = ccplane(&["run", "one-flo", "--out", &out, "--json"]);
+    let output = ccplane("run one-flo --json --out").arg(&path).run();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let error: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(
@@ -217,19 +145,17 @@ fn shipped_scenarios_run_by_name_and_unknown_names_get_suggestions() {
 
 #[test]
 fn a_scenario_runs_with_many_seeds() {
-    let (path, out) = folder("sim-seeds");
-    let file = path.with_extension("toml").display().to_string();
+    let path = unused_path("sim-seeds");
     let text = "contenders = [\"native:reno\", \"native:cubic\"]\nduration = \"2s\"\n[topology.dumbbell]\nrate = \"48mbit\"\n\
                 rtt = \"20ms\"\nloss = \"0.1%\"\npairs = 2\n[[workload]]\npoisson = { rate = \"20mbit\", sizes = { table = \"caida\" } }\n";
-    fs::write(&file, text).expect("the test's folder can be written");
-    let on_threads = |number: &str, out: &str| -> Value {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        command.args(["run", &file, "--seeds", "1..5", "--out", out, "--json"]);
-        let output = command.env("CCPLANE_THREADS", number).output();
-        let output = output.expect("the binary under test starts");
-        serde_json::from_slice(&output.stdout).expect("one JSON object")
-    };
-    let object = on_threads("2", &out);
+    let file = write_file("sim-seeds.toml", text);
+    let object = printed_json(
+        ccplane("run --seeds 1..5 --json")
+            .arg(&file)
+            .arg("--out")
+            .arg(&path)
+            .env("CCPLANE_THREADS", "2"),
+    );
     assert_eq!(object["setup"]["seeds"], "1..5");
     for c in object["contenders"].as_array().expect("a list") {
         assert_eq!(c["spread"]["seeds"], 5);
@@ -251,15 +177,14 @@ fn a_scenario_runs_with_many_seeds() {
     }
     assert!(path.join("completions.csv").is_file());
     // A single seed gives the same result as within the series.
-    let (alone_path, alone) = folder("sim-seed-alone");
-    json(&["run", &file, "--seeds", "3", "--out", &alone, "--json"]);
+    let alone = unused_path("sim-seed-alone");
+    printed(ccplane("run --seeds 3").arg(&file).arg("--out").arg(&alone));
     let digest = |path: &Path| -> Value {
         let text = fs::read_to_string(path.join("summary.json")).expect("the figures");
         serde_json::from_str::<Value>(&text).expect("JSON")["digest"].clone()
     };
-    assert_eq!(digest(&alone_path), digest(&path.join("seed-3")));
-    let text = ccplane(&["run", &file, "--out", &alone, "--force"]);
-    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert_eq!(digest(&alone), digest(&path.join("seed-3")));
+    let text = printed(ccplane("run --force").arg(&file).arg("--out").arg(&alone));
     assert!(
         text.contains("slowdown") && text.contains("digest"),
         "{text}"
@@ -268,20 +193,15 @@ fn a_scenario_runs_with_many_seeds() {
 
 #[test]
 fn results_of_two_runs_are_not_mixed() {
-    let (path, out) = folder("sim-twice");
+    let path = unused_path("sim-twice");
     let run = |seeds: &str, more: &[&str]| {
-        let mut arguments = vec![
-            "run",
-            "01-one-flow",
-            "--alg",
-            "native:reno",
-            "--seeds",
-            seeds,
-            "--out",
-            &out,
-        ];
-        arguments.extend(more);
-        said(&arguments)
+        let mut command = ccplane("run 01-one-flow --alg native:reno");
+        said(
+            command
+                .args(["--seeds", seeds, "--out"])
+                .arg(&path)
+                .args(more),
+        )
     };
     assert_eq!(run("1..2", &[]).0, 0);
     let note = path.join("note.txt");
@@ -299,11 +219,7 @@ fn results_of_two_runs_are_not_mixed() {
     let home = path.join("home");
     fs::create_dir_all(&home).expect("the folder can be written");
     for number in 1..=2 {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        command
-            .args(["run", "01-one-flow", "--alg", "native:reno"])
-            .current_dir(&home);
-        assert!(command.output().expect("it starts").status.success());
+        printed(ccplane("run 01-one-flow --alg native:reno").current_dir(&home));
         assert!(
             home.join(format!("ccplane-results/run-{number}/report.html"))
                 .is_file()
@@ -313,40 +229,34 @@ fn results_of_two_runs_are_not_mixed() {
 
 #[test]
 fn an_error_is_reported_with_its_line_before_anything_runs() {
-    let (path, out) = folder("sim-mistakes");
-    let file = path.with_extension("toml").display().to_string();
+    let out = unused_path("sim-mistakes");
     let text = "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtd = \"20ms\"\n";
-    fs::write(&file, text).expect("the test's folder can be written");
-    let (code, told) = said(&["run", &file, "--out", &out]);
-    assert_eq!(code, 2, "{told}");
-    assert!(
-        told.contains("toml:5: there is no setting `rtd`") && told.contains("did you mean `rtt`?"),
-        "{told}"
+    let file = write_file("sim-mistakes.toml", text);
+    fails(
+        ccplane("run").arg(&file).arg("--out").arg(&out),
+        2,
+        &["toml:5: there is no setting `rtd`", "did you mean `rtt`?"],
     );
-    let (code, told) = said(&["run", "nowhere.toml"]);
-    assert!(
-        code == 2 && told.contains("nowhere.toml cannot be read"),
-        "{told}"
+    fails("run nowhere.toml", 2, &["nowhere.toml cannot be read"]);
+    fails("run --datapath sim", 2, &["nothing to run"]);
+    fails(
+        ccplane("run --rate 10mbit").arg(&file),
+        2,
+        &["cannot be used with"],
     );
-    let (code, told) = said(&["run", "--datapath", "sim"]);
-    assert!(code == 2 && told.contains("nothing to run"), "{told}");
-    let (code, told) = said(&["run", &file, "--rate", "10mbit"]);
-    assert!(code == 2 && told.contains("cannot be used with"), "{told}");
-    assert!(!path.exists());
+    assert!(!out.exists());
 }
 
 #[test]
 fn features_unsupported_on_real_packets_are_named() {
-    let (path, _) = folder("sim-linux");
-    let file = path.with_extension("toml").display().to_string();
     let text = "contenders = [\"native:reno\"]\nduration = \"1s\"\nseeds = \"1..3\"\n[topology.incast]\nsenders = 3\n\
                 rate = \"1gbit\"\nrtt = \"1ms\"\n[transport]\necn = true\n[[workload]]\nbulk = { bytes = \"1MB\" }\n";
-    fs::write(&file, text).expect("the test's folder can be written");
-    let (code, told) = said(&["run", &file, "--datapath", "linux"]);
-    assert_eq!(code, 2, "{told}");
-    for part in ["[transport]", "[topology.dumbbell]", "--datapath sim"] {
-        assert!(told.contains(part), "no {part} in: {told}");
-    }
+    let file = write_file("sim-linux.toml", text);
+    fails(
+        ccplane("run --datapath linux").arg(&file),
+        2,
+        &["[transport]", "[topology.dumbbell]", "--datapath sim"],
+    );
 }
 
 /// Waits until the file exists or the run has ended, and returns true if it exists.
@@ -372,20 +282,12 @@ fn interrupted(run: Child) -> (Option<i32>, String, String) {
 }
 
 /// Starts a run that is longer than any test.
-fn endless(out: &str, more: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_ccplane"))
-        .args([
-            "run",
-            "--alg",
-            "reno,cubic",
-            "--duration",
-            "1s",
-            "--seeds",
-            "1..1000000",
-        ])
+fn endless(out: &Path, more: &str) -> Child {
+    ccplane("run --alg reno,cubic --duration 1s --seeds 1..1000000")
+        .args(more.split_whitespace())
+        .arg("--out")
+        .arg(out)
         .env("CCPLANE_THREADS", "1")
-        .args(["--out", out])
-        .args(more)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -394,10 +296,10 @@ fn endless(out: &str, more: &[&str]) -> Child {
 
 #[test]
 fn a_scenario_is_read_from_standard_input() {
-    let (path, out) = folder("sim-standard-input");
+    let path = unused_path("sim-standard-input");
     let run = |text: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-        command.args(["run", "-", "--json", "--out", &out]);
+        let mut command = ccplane("run - --json --out");
+        command.arg(&path);
         let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = streams.spawn().expect("the binary under test starts");
         let mut input = child.stdin.take().expect("a pipe");
@@ -422,8 +324,8 @@ fn a_scenario_is_read_from_standard_input() {
 
 #[test]
 fn an_interrupt_keeps_what_is_finished() {
-    let (path, out) = folder("sim-interrupted");
-    let mut run = endless(&out, &[]);
+    let path = unused_path("sim-interrupted");
+    let mut run = endless(&path, "");
     assert!(appears(&path.join("seed-2/summary.json"), &mut run));
     let (code, table, told) = interrupted(run);
     assert_eq!(code, Some(130), "{told}");
@@ -433,7 +335,7 @@ fn an_interrupt_keeps_what_is_finished() {
     );
     assert!(
         told.contains("stopped before the end")
-            && told.contains(&format!("the finished part is in {out}")),
+            && told.contains(&format!("the finished part is in {}", path.display())),
         "{told}"
     );
     let read = |name: &str| fs::read_to_string(path.join(name)).expect(name);
@@ -457,38 +359,42 @@ fn an_interrupt_keeps_what_is_finished() {
 
 #[test]
 fn an_interrupted_run_continues_with_what_is_finished() {
-    let (path, out) = folder("sim-resumed");
-    let mut run = endless(&out, &[]);
+    let path = unused_path("sim-resumed");
+    let mut run = endless(&path, "");
     assert!(appears(&path.join("seed-2/summary.json"), &mut run));
     let (_, _, told) = interrupted(run);
-    let hint = format!("repeat the command with `--resume --out {out}` in place of");
+    let hint = format!(
+        "repeat the command with `--resume --out {}` in place of",
+        path.display()
+    );
     assert!(told.contains(&hint), "{told}");
     // Another contender may be added.
-    let file = path.with_file_name("resumed.ccp").display().to_string();
+    let file = path.with_file_name("resumed.ccp");
     let template = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mine.ccp");
     fs::copy(template, &file).expect("the folder can be written");
-    let whole = |out: &str, more: &[&str]| {
-        let options = ["--alg", "reno,cubic", "--vs", &file, "--duration", "1s"];
-        let options = [&options[..], &["--seeds", "1..3"]].concat();
-        let output = ccplane(&[&["run"], &options[..], &["--out", out], more].concat());
-        let [stdout, stderr] =
-            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        (output.status.code(), stdout, stderr)
+    let whole = |out: &Path, more: &str| {
+        ccplane("run --alg reno,cubic --duration 1s --seeds 1..3 --vs")
+            .arg(&file)
+            .arg("--out")
+            .arg(out)
+            .args(more.split_whitespace())
+            .run()
     };
-    let (code, text, _) = whole(&out, &["--resume"]);
+    let resumed = whole(&path, "--resume");
+    let text = String::from_utf8_lossy(&resumed.stdout).into_owned();
     let finished = text
         .split_once("resumed: ")
         .and_then(|(_, rest)| rest.split_once(" of 9 runs were finished"))
         .and_then(|(finished, _)| finished.parse::<u64>().ok());
     // The third seed may be finished as well.
     assert!(
-        code == Some(0) && finished.is_some_and(|n| (4..=6).contains(&n)),
+        resumed.status.success() && finished.is_some_and(|n| (4..=6).contains(&n)),
         "{text}"
     );
     assert!(!path.join("finished-runs").exists());
 
-    let (other, fresh) = folder("sim-resumed-fresh");
-    assert_eq!(whole(&fresh, &[]).0, Some(0));
+    let other = unused_path("sim-resumed-fresh");
+    assert!(whole(&other, "").status.success());
     for name in [
         "runs.csv",
         "series.csv",
@@ -507,18 +413,18 @@ fn an_interrupted_run_continues_with_what_is_finished() {
     };
     assert_eq!(results(&path), results(&other));
 
-    let (code, _, told) = whole(&out, &["--resume"]);
+    let again = whole(&path, "--resume");
+    let told = unwrapped(&again.stderr);
     assert!(
-        code == Some(2) && told.contains("contains no interrupted run"),
-        "{code:?} {told}"
+        again.status.code() == Some(2) && told.contains("contains no interrupted run"),
+        "{told}"
     );
 }
 
 #[test]
 fn old_results_stay_until_new_ones_are_complete() {
-    let (path, out) = folder("sim-force");
-    let plain = ["run", "--alg", "reno", "--duration", "1s", "--out", &out];
-    assert_eq!(said(&plain).0, 0);
+    let path = unused_path("sim-force");
+    printed(ccplane("run --alg reno --duration 1s --out").arg(&path));
     let summary = || fs::read_to_string(path.join("summary.json")).expect("the old results");
     let old = summary();
     let inside = || {
@@ -531,23 +437,23 @@ fn old_results_stay_until_new_ones_are_complete() {
     };
     // A request that cannot run.
     for bad in [
-        &["--alg", "absent"][..],
-        &["--alg", "./absent.ccp"],
-        &["--alg", "reno", "--queue", "fifo"],
-        &["--alg", "reno", "--trace", "/absent"],
-        &["--alg", "native:absent", "--datapath", "sim"],
-        &["--alg", "reno", "--pcap", "--datapath", "udp"],
+        "run --alg absent",
+        "run --alg ./absent.ccp",
+        "run --alg reno --queue fifo",
+        "run --alg reno --trace /absent",
+        "run --alg native:absent --datapath sim",
+        "run --alg reno --pcap --datapath udp",
     ] {
-        let (code, told) = said(&[&["run", "--out", &out, "--force"], bad].concat());
+        let (code, told) = said(ccplane(bad).args(["--force", "--out"]).arg(&path));
         assert_eq!(
             (code, summary() == old, inside()),
             (2, true, 0),
-            "{bad:?}: {told}"
+            "{bad}: {told}"
         );
     }
     // Two interrupted runs: finished seeds are stored next to the old results.
     for number in 1..=2 {
-        let mut run = endless(&out, &["--force"]);
+        let mut run = endless(&path, "--force");
         let new = path.join(format!("unfinished-{number}"));
         assert!(appears(&new.join("seed-1/summary.json"), &mut run));
         assert_eq!(summary(), old);
@@ -559,18 +465,8 @@ fn old_results_stay_until_new_ones_are_complete() {
         assert!(summary() == old && new.join("report.html").is_file());
     }
     // A completed run replaces the old results and the interrupted ones.
-    let (code, told) = said(&[
-        "run",
-        "--alg",
-        "cubic",
-        "--duration",
-        "1s",
-        "--seeds",
-        "1..2",
-        "--out",
-        &out,
-        "--force",
-    ]);
+    let (code, told) =
+        said(ccplane("run --alg cubic --duration 1s --seeds 1..2 --force --out").arg(&path));
     assert_eq!((code, summary() == old, inside()), (0, false, 0), "{told}");
     assert!(path.join("seed-2/summary.json").is_file() && path.join("report.html").is_file());
 }
@@ -578,33 +474,21 @@ fn old_results_stay_until_new_ones_are_complete() {
 #[test]
 fn unwritable_results_are_printed_and_saved_elsewhere() {
     // Detected before the run.
-    let (path, _) = folder("sim-unwritable");
-    fs::create_dir_all(&path).expect("the test's folder can be written");
+    let path = empty_folder("sim-unwritable");
     let file = path.join("file");
     fs::write(&file, "mine").expect("the test's folder can be written");
-    let inside = file.join("results").display().to_string();
-    let (code, told) = said(&[
-        "run",
-        "--alg",
-        "reno",
-        "--duration",
-        "60m",
-        "--out",
-        &inside,
-    ]);
-    assert!(
-        code == 1 && told.contains("cannot be written to") && told.contains("--out"),
-        "{told}"
+    fails(
+        ccplane("run --alg reno --duration 60m --out").arg(file.join("results")),
+        1,
+        &["cannot be written to", "--out"],
     );
     // Detected only at the end: the name of the page is taken.
     let out = path.join("out");
     fs::create_dir_all(out.join("report.html")).expect("the test's folder can be written");
-    let run = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-        .args(["run", "--alg", "reno", "--duration", "1s", "--out"])
+    let run = ccplane("run --alg reno --duration 1s --out")
         .arg(&out)
         .env("TMPDIR", &path)
-        .output()
-        .expect("the binary under test starts");
+        .run();
     let table = String::from_utf8_lossy(&run.stdout).into_owned();
     let told = unwrapped(&run.stderr);
     assert_eq!(run.status.code(), Some(1), "{told}");
@@ -624,25 +508,11 @@ fn unwritable_results_are_printed_and_saved_elsewhere() {
 
 #[test]
 fn no_file_of_a_run_is_hidden() {
-    let (path, _) = folder("sim-hidden");
-    fs::create_dir_all(&path).expect("the test's folder can be written");
+    let path = empty_folder("sim-hidden");
     let text = "(algorithm mine (about \"a\") (init Cwnd 30kB)) (def) (when true (:= Cwnd 30kB))";
     fs::write(path.join("mine.ccp"), text).expect("the test's folder can be written");
-    let run = Command::new(env!("CARGO_BIN_EXE_ccplane"))
-        .args([
-            "run",
-            "--alg",
-            "./mine.ccp",
-            "--duration",
-            "100ms",
-            "--pcap",
-            "--out",
-            "out",
-        ])
-        .current_dir(&path)
-        .output()
-        .expect("the binary under test starts");
-    assert!(run.status.success(), "{run:?}");
+    let run = "run --alg ./mine.ccp --duration 100ms --pcap --out out";
+    printed(ccplane(run).current_dir(&path));
     for folder in [path.join("out"), path.join("out/packets")] {
         let names = fs::read_dir(&folder)
             .expect("results")

@@ -138,12 +138,9 @@ impl MinSample for WrappingNanos {
 /// Adds a delay, ns, to its minimum filter. Returns its excess over the minimum.
 #[inline]
 fn excess(filter: &mut HalfWindowMin<WrappingNanos>, delay: u32, now: Time) -> u32 {
-    filter.update(
-        now.as_nanos(),
-        MIN_FILTER_WINDOW.as_nanos() / 2,
-        WrappingNanos(delay),
-    );
-    filter.get().map_or(0, |min| delay.wrapping_sub(min.0))
+    let half = MIN_FILTER_WINDOW.as_nanos() / 2;
+    let min = filter.update(now.as_nanos(), half, WrappingNanos(delay));
+    delay.wrapping_sub(min.0)
 }
 
 #[cfg(test)]

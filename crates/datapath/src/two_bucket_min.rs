@@ -88,44 +88,48 @@ impl<T: MinSample> TwoBucketMin<T> {
 /// default filter has no value yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HalfWindowMin<T> {
-    /// Unused until the first value.
-    buckets: TwoBucketMin<T>,
-    /// End of the current bucket; 0 before the first value.
+    buckets: Option<TwoBucketMin<T>>,
+    /// End of the current bucket.
     half_end: u64,
 }
 
-impl<T: MinSample + Default> Default for HalfWindowMin<T> {
+impl<T> Default for HalfWindowMin<T> {
     fn default() -> HalfWindowMin<T> {
         HalfWindowMin {
-            buckets: TwoBucketMin::new(T::default()),
+            buckets: None,
             half_end: 0,
         }
     }
 }
 
 impl<T: MinSample> HalfWindowMin<T> {
-    /// Adds a value. `half` is half of the window, not 0 and the same at every call. Buckets start
-    /// with their first value, so the minimum of sparse values may be one and a half windows old. A
-    /// value that follows a gap of a whole bucket is the only one in the window.
+    /// Adds a value and returns the minimum. `half` is half of the window, not 0 and the same at
+    /// every call. Buckets start with their first value, so the minimum of sparse values may be one
+    /// and a half windows old. A value that follows a gap of a whole bucket is the only one in the
+    /// window.
     #[inline]
-    pub fn update(&mut self, now: u64, half: u64, value: T) {
+    pub fn update(&mut self, now: u64, half: u64, value: T) -> T {
         debug_assert!(half > 0, "half of a window");
-        if now < self.half_end {
-            return self.buckets.add(value);
-        }
         let expired = now >= self.half_end.saturating_add(half);
-        if expired || self.half_end == 0 {
-            self.buckets = TwoBucketMin::new(value);
-        } else {
-            self.buckets.rotate(value);
-        }
+        let buckets = match &mut self.buckets {
+            Some(buckets) if !expired => {
+                if now < self.half_end {
+                    buckets.add(value);
+                    return buckets.min();
+                }
+                buckets.rotate(value);
+                buckets
+            }
+            buckets => buckets.insert(TwoBucketMin::new(value)),
+        };
         self.half_end = now.saturating_add(half);
+        buckets.min()
     }
 
     /// Returns the minimum, or `None` before the first value.
     #[inline]
     pub fn get(&self) -> Option<T> {
-        (self.half_end != 0).then_some(self.buckets.min())
+        self.buckets.as_ref().map(TwoBucketMin::min)
     }
 }
 

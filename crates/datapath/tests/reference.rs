@@ -5,6 +5,37 @@ use crate::support::programs::{BYTES_ACKED, Code, RTT_SAMPLE, temp};
 use crate::support::{MSS_BYTES, Rig, ack_of};
 use ccplane_datapath::{CommandTarget, Op, Signals, Update, VarKind, reg};
 
+/// Program that reports its control variable, which is initially `init`.
+fn reports_control(init: u64) -> Code {
+    let mut code = Code::default();
+    let seen = code.volatile(0);
+    let control = code.control(init);
+    code.always(|code| {
+        code.mov(seen, control);
+        code.report();
+    });
+    code
+}
+
+/// Update of that control variable.
+fn control_update(value: u64) -> [Update; 1] {
+    [Update {
+        target: CommandTarget::Var(1),
+        value,
+    }]
+}
+
+fn reports_cwnd_and_rate() -> Code {
+    let mut code = Code::default();
+    let [cwnd, rate] = [0; 2].map(|init| code.volatile(init));
+    code.always(|code| {
+        code.mov(cwnd, reg::CWND);
+        code.mov(rate, reg::RATE);
+        code.report();
+    });
+    code
+}
+
 /// 20 ACKs of 5 bytes: acked is 100 whenever the counter is 20.
 #[test]
 fn basic() {
@@ -109,13 +140,7 @@ fn fallthrough() {
 
 #[test]
 fn read_implicit() {
-    let mut code = Code::default();
-    let [cwnd, rate] = [0; 2].map(|init| code.volatile(init));
-    code.always(|code| {
-        code.mov(cwnd, reg::CWND);
-        code.mov(rate, reg::RATE);
-        code.report();
-    });
+    let code = reports_cwnd_and_rate();
     let mut rig = Rig::new(&code);
     rig.transport.rate = 77;
     let outcome = rig.ack(ack_of(0));
@@ -127,21 +152,11 @@ fn read_implicit() {
 /// A control variable is 5, then 42 from the next ACK on.
 #[test]
 fn update_fields() {
-    let mut code = Code::default();
-    let seen = code.volatile(0);
-    let control = code.control(5);
-    code.always(|code| {
-        code.mov(seen, control);
-        code.report();
-    });
+    let code = reports_control(5);
     let mut rig = Rig::new(&code);
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [5]);
-    rig.update(&[Update {
-        target: CommandTarget::Var(1),
-        value: 42,
-    }])
-    .expect("a control variable");
+    rig.update(&control_update(42)).expect("a control variable");
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [42]);
 }
@@ -149,22 +164,10 @@ fn update_fields() {
 /// A program is set together with the value of a control variable.
 #[test]
 fn preset() {
-    let mut code = Code::default();
-    let seen = code.volatile(0);
-    let control = code.control(0);
-    code.always(|code| {
-        code.mov(seen, control);
-        code.report();
-    });
+    let code = reports_control(0);
     let mut rig = Rig::new(&code);
-    rig.set_program(
-        1,
-        &[Update {
-            target: CommandTarget::Var(1),
-            value: 52,
-        }],
-    )
-    .expect("a control variable");
+    rig.set_program(1, &control_update(52))
+        .expect("a control variable");
     let _ = rig.ack(ack_of(0));
     assert_eq!(rig.last_report(), [52]);
 }
@@ -203,20 +206,11 @@ fn timing() {
 /// Two flows of one program have separate control variables.
 #[test]
 fn twoflow() {
-    let mut code = Code::default();
-    let seen = code.volatile(0);
-    let control = code.control(0);
-    code.always(|code| {
-        code.mov(seen, control);
-        code.report();
-    });
+    let code = reports_control(0);
     let mut rigs = [Rig::new(&code), Rig::new(&code)];
     for (rig, value) in rigs.iter_mut().zip([10, 20]) {
-        rig.update(&[Update {
-            target: CommandTarget::Var(1),
-            value,
-        }])
-        .expect("a control variable");
+        rig.update(&control_update(value))
+            .expect("a control variable");
     }
     for (rig, value) in rigs.iter_mut().zip([10, 20]) {
         let _ = rig.ack(ack_of(0));
@@ -227,13 +221,7 @@ fn twoflow() {
 /// An agent's window and rate apply, and are visible to the program, from the next call on.
 #[test]
 fn update() {
-    let mut code = Code::default();
-    let [cwnd, rate] = [0; 2].map(|init| code.volatile(init));
-    code.always(|code| {
-        code.mov(cwnd, reg::CWND);
-        code.mov(rate, reg::RATE);
-        code.report();
-    });
+    let code = reports_cwnd_and_rate();
     let mut rig = Rig::new(&code);
     let updates = [(CommandTarget::Cwnd, 42), (CommandTarget::Rate, 10)]
         .map(|(target, value)| Update { target, value });

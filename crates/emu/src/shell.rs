@@ -137,8 +137,8 @@ pub fn shell(
     // The host behind all links is reached through the outer link, which knows only this
     // namespace's address.
     let outer = outer_host();
-    let host_access = match options.nat || outer.is_some() {
-        true => Some(HostAccess::open(&id, host, options.nat)?),
+    let external_access = match options.nat || outer.is_some() {
+        true => Some(ExternalAccess::open(&id, host, options.nat)?),
         false => None,
     };
     let known_host = outer.unwrap_or(host);
@@ -157,9 +157,9 @@ pub fn shell(
     });
     command.env(HOST_VARIABLE, known_host.to_string());
     namespace.enter_on_spawn(ccplane_host::die_with_parent(command))?;
-    if let Some(relay) = host_access
+    if let Some(relay) = external_access
         .as_ref()
-        .and_then(|host_access| host_access.dns_relay.as_ref())
+        .and_then(|external_access| external_access.dns_relay.as_ref())
     {
         ccplane_host::bind_mount_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref())
             .map_err(resolver_error)?;
@@ -168,7 +168,7 @@ pub fn shell(
     drop(remote);
     namespace.end_processes(TERMINATION_TIMEOUT);
     path.drain(DRAIN_TIMEOUT);
-    drop(host_access);
+    drop(external_access);
     let report = path.finish()?;
     Ok(ShellReport { status, report })
 }
@@ -194,15 +194,15 @@ fn outer_host() -> Option<Ipv4Addr> {
 
 /// Access beyond this host.
 #[derive(Debug)]
-struct HostAccess {
+struct ExternalAccess {
     dns_relay: Option<Relay>,
     _masquerade: Masquerade,
 }
 
-impl HostAccess {
+impl ExternalAccess {
     /// Enables access for the network of `host`, this host's address on the link; with `names` also
     /// DNS.
-    fn open(id: &str, host: Ipv4Addr, names: bool) -> Result<HostAccess, Error> {
+    fn open(id: &str, host: Ipv4Addr, names: bool) -> Result<ExternalAccess, Error> {
         let network = Ipv4Addr::from(u32::from(host) & !3);
         let translated = Masquerade::start(&format!("ccplane-{id}"), network, PREFIX_LENGTH)?;
         let relay = if names {
@@ -212,7 +212,7 @@ impl HostAccess {
         } else {
             None
         };
-        Ok(HostAccess {
+        Ok(ExternalAccess {
             dns_relay: relay,
             _masquerade: translated,
         })

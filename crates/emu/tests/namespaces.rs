@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
+use crate::common::host::skip;
 use crate::common::{emulate, may_run, rate, sockets};
 use ccplane_emu::qdisc::{
     FifoLink, Limit, LineSpec, LinkSeeds, Loss, LossModel, QueueSpec, Size, Trace,
@@ -566,11 +567,9 @@ fn without_permission_the_error_says_what_is_missing() {
     {
         Ok(output) => output,
         // The test binary is in a folder that other users cannot read.
-        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-            eprintln!("SKIPPED: without_permission_the_error_says_what_is_missing: {reason}");
-            return;
+        Err(reason) => {
+            return skip("without_permission_the_error_says_what_is_missing", reason);
         }
-        Err(reason) => panic!("cannot run as another user: {reason}"),
     };
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(

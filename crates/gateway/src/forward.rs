@@ -7,6 +7,7 @@ mod send;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ccplane_agent::DynAlgorithm;
 use ccplane_link::ThreadClock;
 use ccplane_units::{Duration, Time};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
 
 pub(crate) use handshakes::Handshakes;
 pub(crate) use receive::Receiving;
@@ -27,6 +31,16 @@ use super::keys::PublicKey;
 use super::peer::Peer;
 use super::routes::{PeerId, Routes};
 use super::tunnel::HandshakeDemux;
+
+/// Waits until the socket has a datagram, for `timeout` at most, or until a signal.
+fn wait_readable(socket: &impl AsFd, timeout: Duration) -> std::io::Result<()> {
+    let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    let timeout = TimeSpec::from_duration(timeout.to_std());
+    match ppoll(&mut polled, Some(timeout), None) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(why) => Err(why.into()),
+    }
+}
 
 /// Factory of algorithms by configured name and parameters. The error has the form `reason; fix`.
 pub type AlgorithmFactory =

@@ -47,9 +47,7 @@ impl Drop for Flood {
 }
 
 fn bound(sites: &Sites, n: usize, address: &str) -> UdpSocket {
-    let socket = sites.spaces[n]
-        .run(|| UdpSocket::bind(address).unwrap())
-        .unwrap();
+    let socket = sites.inside(n, || UdpSocket::bind(address).unwrap());
     socket
         .set_read_timeout(Some(Duration::from_secs(5)))
         .unwrap();

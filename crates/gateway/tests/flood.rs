@@ -6,7 +6,6 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -18,6 +17,8 @@ use ccplane_gateway::tunnel::HandshakeDemux;
 use ccplane_gateway::{AlgorithmFactory, Gateway, GatewayReport};
 use ccplane_host::headers::{UDP_HEADER_BYTES, ip_header_bytes, write_udp_headers};
 use ccplane_host::{Namespace, Wire, has_ipv6};
+
+use crate::sites::{ip_in, namespace};
 
 const PAYLOAD: usize = 1_200;
 /// Default of `CCPLANE_FLOOD`: Mbit/s per direction, initiations per second and seconds per run.
@@ -62,17 +63,6 @@ struct Net {
     dir: PathBuf,
 }
 
-fn ip(space: &Namespace, arguments: &str) {
-    let mut command = Command::new("ip");
-    command.args(arguments.split_whitespace());
-    let status = space
-        .enter_on_spawn(&mut command)
-        .unwrap()
-        .status()
-        .expect("ip is installed");
-    assert!(status.success(), "ip {arguments}");
-}
-
 fn key(n: usize) -> PrivateKey {
     PrivateKey::from_bytes([n as u8 + 1; 32])
 }
@@ -94,46 +84,36 @@ fn config(n: usize) -> GatewayConfig {
 
 impl Net {
     fn new() -> Option<Net> {
-        let space = |name: &str| match Namespace::create(&format!(
-            "ccplane-{}-flood{name}",
-            std::process::id()
-        )) {
-            Ok(space) => Some(space),
-            Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-                eprintln!("SKIPPED: gateway_flood: {reason}");
-                None
-            }
-            Err(reason) => panic!("gateway_flood cannot run: {reason}"),
-        };
+        let space = |name: &str| namespace(&format!("flood{name}"));
         let switch = space("")?;
         let sites = [space("0")?, space("1")?];
-        ip(&switch, "link add br0 type bridge");
-        ip(&switch, "link set br0 up");
+        ip_in(&switch, "link add br0 type bridge");
+        ip_in(&switch, "link set br0 up");
         for (n, site) in sites.iter().enumerate() {
             let last = n + 1;
-            ip(
+            ip_in(
                 &switch,
                 &format!(
                     "link add port{n} type veth peer name eth0 netns {}",
                     site.name()
                 ),
             );
-            ip(&switch, &format!("link set port{n} master br0"));
-            ip(&switch, &format!("link set port{n} up"));
-            ip(
+            ip_in(&switch, &format!("link set port{n} master br0"));
+            ip_in(&switch, &format!("link set port{n} up"));
+            ip_in(
                 site,
                 &format!("link set eth0 address 02:00:00:00:00:0{last}"),
             );
-            ip(site, "link set eth0 up");
-            ip(site, &format!("addr add 172.16.0.{last}/16 dev eth0"));
-            ip(site, "route add default via 172.16.0.254");
+            ip_in(site, "link set eth0 up");
+            ip_in(site, &format!("addr add 172.16.0.{last}/16 dev eth0"));
+            ip_in(site, "route add default via 172.16.0.254");
             if has_ipv6() {
-                ip(site, &format!("addr add fd01::{last}/64 dev eth0 nodad"));
+                ip_in(site, &format!("addr add fd01::{last}/64 dev eth0 nodad"));
             }
         }
         // A router that drops all packets, and the attacker's own address.
-        ip(&switch, "addr add 172.16.0.254/16 dev br0");
-        ip(&switch, "addr add 172.16.0.253/16 dev br0");
+        ip_in(&switch, "addr add 172.16.0.254/16 dev br0");
+        ip_in(&switch, "addr add 172.16.0.253/16 dev br0");
         let dir =
             std::env::temp_dir().join(format!("ccplane-gateway-flood-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();

@@ -27,7 +27,7 @@ use etherparse::{
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use proptest::prelude::*;
 
-use crate::sites::{Sites, endpoint, key, makes, peer, site, there_and_back};
+use crate::sites::{Sites, endpoint, key, makes, peer, site, there_and_back, two_configs};
 
 const SEEDS: &[&[u8]] = &[
     include_bytes!("../../../fuzz/seeds/inner_packet/syn-v4"),
@@ -119,16 +119,8 @@ fn two_sites_meet_over_ipv6() {
     let Some(sites) = Sites::of("v6", &configs, makes()) else {
         return;
     };
-    there_and_back(
-        &sites.udp(0, "10.7.0.1"),
-        &sites.udp(1, "10.7.0.2"),
-        &[1; 1_392],
-    );
-    there_and_back(
-        &sites.udp(0, "fd07::1"),
-        &sites.udp(1, "fd07::2"),
-        &[2; 3_000],
-    );
+    sites.there_and_back(&[1; 1_392]);
+    sites.there_and_back_v6(&[2; 3_000]);
     assert_eq!(
         sites.report(1).peers[0].endpoint.as_deref(),
         Some("[fd01::1]:51820")
@@ -154,17 +146,9 @@ fn packets_of_1280_bytes_fit_a_way_of_60_more() {
         return;
     };
     sites.network.way.mtu.store(1_340, Relaxed);
-    there_and_back(
-        &sites.udp(0, "10.7.0.1"),
-        &sites.udp(1, "10.7.0.2"),
-        &[1; 4_000],
-    );
+    sites.there_and_back(&[1; 4_000]);
     if has_ipv6() {
-        there_and_back(
-            &sites.udp(0, "fd07::1"),
-            &sites.udp(1, "fd07::2"),
-            &[2; 4_000],
-        );
+        sites.there_and_back_v6(&[2; 4_000]);
     }
     assert_eq!(sites.network.way.refused.load(Relaxed), 0);
     let peer = &sites.report(0).peers[0];
@@ -221,13 +205,9 @@ fn long_packets_are_reported_or_fragmented_and_connections_fit() {
 
     // MSS clamping works although the second site's hosts have received no ICMP message.
     let refused = sites.network.way.refused.load(Relaxed);
-    let listener = sites.spaces[1]
-        .run(|| TcpListener::bind("10.7.0.2:0").unwrap())
-        .unwrap();
+    let listener = sites.inside(1, || TcpListener::bind("10.7.0.2:0").unwrap());
     let to = listener.local_addr().unwrap();
-    let stream = sites.spaces[0]
-        .run(|| TcpStream::connect(to).unwrap())
-        .unwrap();
+    let stream = sites.inside(0, || TcpStream::connect(to).unwrap());
     let (accepted, _) = listener.accept().unwrap();
     for end in [&stream, &accepted] {
         let segment = getsockopt(end, sockopt::TcpMaxSeg).unwrap();
@@ -251,11 +231,7 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     const OUTER_MTU: u32 = 1_300;
     const INNER_MTU: u32 = OUTER_MTU - 60;
     const BYTES: usize = 4 << 20;
-    let configs = [
-        site(0) + &peer("other", 1) + &endpoint(1),
-        site(1) + &peer("other", 0),
-    ];
-    let Some(mut sites) = Sites::quiet("hole", &configs, makes()) else {
+    let Some(mut sites) = Sites::quiet("hole", &two_configs(), makes()) else {
         return;
     };
     let way = Arc::clone(&sites.network.way);
@@ -263,13 +239,9 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     way.mtu.store(OUTER_MTU, Relaxed);
     sites.start(1);
     sites.start(0);
-    let listener = sites.spaces[1]
-        .run(|| TcpListener::bind("10.7.0.2:0").unwrap())
-        .unwrap();
+    let listener = sites.inside(1, || TcpListener::bind("10.7.0.2:0").unwrap());
     let to = listener.local_addr().unwrap();
-    let stream = sites.spaces[0]
-        .run(|| TcpStream::connect(to).unwrap())
-        .unwrap();
+    let stream = sites.inside(0, || TcpStream::connect(to).unwrap());
     stream
         .set_write_timeout(Some(Duration::from_secs(30)))
         .unwrap();
@@ -301,9 +273,7 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     }
     // A new connection negotiates an MSS that fits.
     let refused = way.refused.load(Relaxed);
-    let stream = sites.spaces[0]
-        .run(|| TcpStream::connect(to).unwrap())
-        .unwrap();
+    let stream = sites.inside(0, || TcpStream::connect(to).unwrap());
     let (accepted, _) = listener.accept().unwrap();
     for end in [&stream, &accepted] {
         let segment = getsockopt(end, sockopt::TcpMaxSeg).unwrap();
@@ -523,11 +493,7 @@ fn new_keys_under_load_lose_nothing() {
 
 #[test]
 fn nothing_is_left_behind() {
-    let configs = [
-        site(0) + &peer("other", 1) + &endpoint(1),
-        site(1) + &peer("other", 0),
-    ];
-    let Some(mut sites) = Sites::quiet("left", &configs, makes()) else {
+    let Some(mut sites) = Sites::quiet("left", &two_configs(), makes()) else {
         return;
     };
     let seen = |sites: &Sites| {
@@ -553,11 +519,7 @@ fn nothing_is_left_behind() {
     let before = seen(&sites);
     sites.start(1);
     sites.start(0);
-    there_and_back(
-        &sites.udp(0, "10.7.0.1"),
-        &sites.udp(1, "10.7.0.2"),
-        b"hello",
-    );
+    sites.there_and_back(b"hello");
     assert_ne!(seen(&sites), before);
     assert!(sites.socket(0).exists());
     sites.stop(0);
@@ -654,11 +616,7 @@ fn another_preshared_key_takes_effect_with_a_reload_and_a_mismatch_is_explained(
     let Some(sites) = Sites::of("psk", &configs, makes()) else {
         return;
     };
-    there_and_back(
-        &sites.udp(0, "10.7.0.1"),
-        &sites.udp(1, "10.7.0.2"),
-        b"hello",
-    );
+    sites.there_and_back(b"hello");
     let changed = |n: usize| configs[n].replace(&line(1), &line(2));
     assert_eq!(
         sites.reload(0, &changed(0)),

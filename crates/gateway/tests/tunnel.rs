@@ -13,7 +13,7 @@ use ccplane_gateway::status::{StatusRequest, request};
 use ccplane_gateway::{AlgorithmFactory, ReloadError};
 use ccplane_host::{Tun, has_ipv6};
 
-use crate::sites::{Sites, endpoint, makes, parse, peer, site, there_and_back};
+use crate::sites::{Sites, makes, parse, there_and_back, two_configs};
 
 /// Name of an algorithm whose factory panics.
 const PANICS: &str = "panics";
@@ -37,14 +37,10 @@ fn packets_of_two_sites_pass_and_both_boxes_measure() {
     // The first packet waits for the handshake. The longest message is fragmented by the site's
     // kernel.
     for message in [&b"hello"[..], &[7; 1_300], &[8; 4_000]] {
-        there_and_back(
-            &sites.udp(0, "10.7.0.1"),
-            &sites.udp(1, "10.7.0.2"),
-            message,
-        );
+        sites.there_and_back(message);
     }
     if has_ipv6() {
-        there_and_back(&sites.udp(0, "fd07::1"), &sites.udp(1, "fd07::2"), b"hello");
+        sites.there_and_back_v6(b"hello");
     }
     sites.until("measured both ways", |sites| {
         [0, 1].iter().all(|n| {
@@ -84,9 +80,7 @@ fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
     let Some(mut sites) = Sites::new("bulk") else {
         return;
     };
-    let listener = sites.spaces[1]
-        .run(|| TcpListener::bind("10.7.0.2:5201").unwrap())
-        .unwrap();
+    let listener = sites.inside(1, || TcpListener::bind("10.7.0.2:5201").unwrap());
     let echo = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut all = vec![0; BYTES];
@@ -95,9 +89,7 @@ fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
             stream.write_all(&all).unwrap();
         }
     });
-    let mut stream = sites.spaces[0]
-        .run(|| TcpStream::connect("10.7.0.2:5201").unwrap())
-        .unwrap();
+    let mut stream = sites.inside(0, || TcpStream::connect("10.7.0.2:5201").unwrap());
     stream
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
@@ -137,9 +129,7 @@ fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
     there_and_back(&a, &b, b"before");
     let reload = |text: &str| {
         let config = parse(text);
-        sites.spaces[0]
-            .run(|| sites.gateways[0].as_ref().unwrap().reload(config))
-            .unwrap()
+        sites.inside(0, || sites.gateways[0].as_ref().unwrap().reload(config))
     };
     let stranger = PrivateKey::from_bytes([9; 32]).public();
     let more = format!(
@@ -174,23 +164,15 @@ fn manual_mode_survives_a_new_queue() {
     let Some(sites) = Sites::new("hand") else {
         return;
     };
-    there_and_back(
-        &sites.udp(0, "10.7.0.1"),
-        &sites.udp(1, "10.7.0.2"),
-        b"hello",
-    );
+    sites.there_and_back(b"hello");
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let pass = StatusRequest::ByHand {
         peer: "other".into(),
         pass: true,
     };
     request(&sites.socket(0), &pass, |_| true).unwrap();
-    let config = parse(&format!("{}max = \"50mbit\"\n", sites.configs[0]));
-    let changes = sites.spaces[0]
-        .run(|| sites.gateways[0].as_ref().unwrap().reload(config))
-        .unwrap()
-        .unwrap();
-    assert_eq!(changes[0].to_string(), "peer `other` changed: max");
+    let changes = sites.reload(0, &format!("{}max = \"50mbit\"\n", sites.configs[0]));
+    assert_eq!(changes, ["peer `other` changed: max"]);
     assert_eq!(sites.report(0).peers[0].reason, "by_hand");
 }
 
@@ -215,11 +197,7 @@ fn a_reload_that_cannot_be_made_changes_nothing() {
             sites.configs[0]
         ))
     };
-    let reload = |config| {
-        sites.spaces[0]
-            .run(|| sites.gateways[0].as_ref().unwrap().reload(config))
-            .unwrap()
-    };
+    let reload = |config| sites.inside(0, || sites.gateways[0].as_ref().unwrap().reload(config));
     assert!(matches!(
         reload(peer("unheard_of")),
         Err(ReloadError::Gateway(_))
@@ -237,11 +215,7 @@ fn a_reload_that_cannot_be_made_changes_nothing() {
 
 #[test]
 fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
-    let configs = [
-        site(0) + &peer("other", 1) + &endpoint(1),
-        site(1) + &peer("other", 0),
-    ];
-    let Some(mut sites) = Sites::of("ended", &configs, panics()) else {
+    let Some(mut sites) = Sites::of("ended", &two_configs(), panics()) else {
         return;
     };
     let gateway = sites.gateways[0].take().unwrap();
@@ -275,11 +249,7 @@ fn status_pass_and_control_requests_are_served() {
     let socket = sites.socket(0);
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    there_and_back(
-        &sites.udp(0, "10.7.0.1"),
-        &sites.udp(1, "10.7.0.2"),
-        b"hello",
-    );
+    sites.there_and_back(b"hello");
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let answer = |question: &StatusRequest| {
         let mut lines = Vec::new();
@@ -342,11 +312,7 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
     let Some(sites) = Sites::new("posed") else {
         return;
     };
-    there_and_back(
-        &sites.udp(0, "10.7.0.1"),
-        &sites.udp(1, "10.7.0.2"),
-        b"hello",
-    );
+    sites.there_and_back(b"hello");
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let every = EpochSize::new(1).unwrap();
     let notice = Notice {
@@ -356,19 +322,13 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
     .encode();
     let far = ("10.7.0.2", FEEDBACK_PORT);
     // The port is above 1023, so any user can bind it.
-    let socket = sites.spaces[0]
-        .run(|| UdpSocket::bind(("10.7.0.1", FEEDBACK_PORT)).unwrap())
-        .unwrap();
+    let socket = sites.inside(0, || UdpSocket::bind(("10.7.0.1", FEEDBACK_PORT)).unwrap());
     socket.send_to(b"no message", far).unwrap();
     socket.send_to(&notice, far).unwrap();
     sites.udp(0, "10.7.0.1").send_to(b"nor this", far).unwrap();
     let of = |n: usize, count: &str| sites.report(n).peers[0].counts[count];
     sites.until("dropped", |_| of(0, "posed_messages") == 3);
-    there_and_back(
-        &sites.udp(0, "10.7.0.1"),
-        &sites.udp(1, "10.7.0.2"),
-        b"again",
-    );
+    sites.there_and_back(b"again");
     assert_eq!(of(1, "bad_messages"), 0);
     // The port has no special meaning for other hosts of the site.
     let other = sites.udp(0, "10.7.0.1");

@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ccplane_algorithms::Registry;
 use ccplane_lab::metrics::longest_stall;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{NoProgress, Sim, run};
 use serde::Deserialize;
 
-use crate::common::options;
+use crate::common::try_run;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,15 +46,7 @@ fn folder() -> PathBuf {
 fn simulate(scenario: &str) -> RunResult {
     let path = folder().join(format!("{scenario}.toml"));
     let scenario = Scenario::read(&path).unwrap_or_else(|error| panic!("{error}"));
-    let options = options(scenario.seeds, 2);
-    run(
-        &Sim::default(),
-        &scenario,
-        &Registry::builtin(),
-        &options,
-        &NoProgress,
-    )
-    .unwrap()
+    try_run(&scenario, scenario.seeds, 2).unwrap()
 }
 
 /// Returns a metric of a contender's run, in the unit of its name.

@@ -9,25 +9,16 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{NoProgress, Sim, run};
-use common::options;
+use common::try_run;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn digest(scenario: &Scenario, threads: usize) -> String {
-    let options = options(scenario.seeds, threads);
-    let result = run(
-        &Sim::default(),
-        scenario,
-        &Registry::builtin(),
-        &options,
-        &NoProgress,
-    );
-    let result = result.unwrap_or_else(|error| panic!("{}: {error}", scenario.file));
+    let result = try_run(scenario, scenario.seeds, threads)
+        .unwrap_or_else(|error| panic!("{}: {error}", scenario.file));
     for c in &result.contenders {
         assert!(
             c.audit.sound,

@@ -10,7 +10,7 @@ use ccplane_lab::{Error, NoProgress, Sim, run as run_in, run_keeping};
 use ccplane_sim::{SimError, SimOptions, Simulation};
 use ccplane_units::stats::mean;
 
-use crate::common::{options, scenario, simulate};
+use crate::common::{options, scenario, simulate, try_run};
 
 const DUMBBELL: &str = r#"
 contenders = ["reno", "native:reno", "native:cubic"]
@@ -95,17 +95,7 @@ fn results_do_not_depend_on_threads_or_repetition() {
             .replace("\"10s\"", "\"2s\"")
             .replace("rtt =", "loss = \"0.1%\"\nrtt ="),
     );
-    let run = |seeds: &str, threads| {
-        let options = options(seeds.parse().unwrap(), threads);
-        run_in(
-            &Sim::default(),
-            &scenario,
-            &Registry::builtin(),
-            &options,
-            &NoProgress,
-        )
-        .unwrap()
-    };
+    let run = |seeds: &str, threads| try_run(&scenario, seeds.parse().unwrap(), threads).unwrap();
     let summary = |mut result: RunResult| {
         result
             .contenders
@@ -363,13 +353,7 @@ fn higher_bands_take_the_link() {
 fn a_trace_without_flows_is_refused() {
     let mut scenario = scenario(DUMBBELL);
     scenario.workloads[0].kind = ccplane_lab::scenario::WorkloadKind::Trace { flows: Vec::new() };
-    let run = run_in(
-        &Sim::default(),
-        &scenario,
-        &Registry::builtin(),
-        &options(Seeds::one(1), 1),
-        &NoProgress,
-    );
+    let run = try_run(&scenario, Seeds::one(1), 1);
     let Err(Error::Scenario(problem)) = run else {
         panic!("{run:?}")
     };
@@ -521,13 +505,7 @@ fn events_change_the_link() {
 }
 
 fn problem(text: &str) -> (usize, String) {
-    match run_in(
-        &Sim::default(),
-        &scenario(text),
-        &Registry::builtin(),
-        &options(Seeds::one(1), 1),
-        &NoProgress,
-    ) {
+    match try_run(&scenario(text), Seeds::one(1), 1) {
         Err(Error::Scenario(problem)) => (
             problem.line(),
             format!("{}; {}", problem.message(), problem.fix().unwrap_or("")),
@@ -535,86 +513,6 @@ fn problem(text: &str) -> (usize, String) {
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it ran"),
     }
-}
-
-#[test]
-fn unknown_names_are_reported_with_their_line() {
-    let with = |from: &str, to: &str| problem(&DUMBBELL.replace(from, to));
-    let (line, text) = with("bulk", "from = \"lift1\"\nbulk");
-    assert_eq!(
-        (line, text.as_str()),
-        (10, "there is no host `lift1`; did you mean `left1`?")
-    );
-    let (line, text) = with(
-        "bulk = { flows = 2 }",
-        "bulk = {}\n[[event]]\nat = \"1s\"\nlink = \"bottlenek\"\nup = false",
-    );
-    assert_eq!(
-        (line, text.as_str()),
-        (
-            13,
-            "there is no link `bottlenek`; did you mean `bottleneck`?"
-        )
-    );
-    let (_, text) = with(
-        "rtt = \"20ms\"\n\n[[workload]]",
-        "rtt = \"20ms\"\npairs = 3\n\n[[workload]]\nto = [\"right1\", \"right3\"]",
-    );
-    assert!(
-        text.contains("cannot pair 3 senders with 2 receivers"),
-        "{text}"
-    );
-    let (line, text) = with("bulk", "from = \"left\"\nbulk");
-    assert!(line == 10 && text.contains("no host `left`"), "{text}");
-}
-
-const GRAPH: &str = r#"
-contenders = ["native:cubic"]
-duration = "100ms"
-[[node]]
-name = "a"
-[[node]]
-name = "s"
-switch = true
-[[node]]
-name = "t"
-switch = true
-[[node]]
-name = "b"
-[[link]]
-from = "a"
-to = "s"
-[[link]]
-from = "s"
-to = "t"
-rate = "10mbit"
-[[link]]
-from = "t"
-to = "b"
-[[workload]]
-from = "a"
-to = "b"
-bulk = {}
-"#;
-
-#[test]
-fn invalid_networks_are_rejected() {
-    let result = simulate(GRAPH);
-    assert_eq!(result.setup.link.as_deref(), Some("s->t"));
-    let circle = "[routing]\nfixed = [{ at = \"t\", to = \"b\", next = \"s\" }]\n";
-    let (line, text) = problem(&GRAPH.replace("[[workload]]", &format!("{circle}[[workload]]")));
-    assert!(line == 25 && text.contains("form a loop"), "{line}: {text}");
-    let (_, text) = problem(&GRAPH.replace("[[link]]\nfrom = \"t\"\nto = \"b\"\n", ""));
-    assert!(
-        text.contains("there is no path from `a` to `b`") || text.contains("no link leads"),
-        "{text}"
-    );
-    let (line, text) = problem(
-        "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.fat_tree]\nk = 1000\n\
-         rate = \"100gbit\"\ndelay = \"1us\"\n\
-         [[workload]]\npairs = \"permutation\"\nbulk = {}\n",
-    );
-    assert!(line == 3 && text.contains("MB of memory"), "{line}: {text}");
 }
 
 #[test]
@@ -662,15 +560,9 @@ fn workloads_whose_packets_take_no_time_are_refused_at_reading() {
 fn algorithms_that_do_not_exist_are_refused() {
     let with = |name: &str| {
         let scenario = scenario(&DUMBBELL.replace("\"reno\"", &format!("{name:?}")));
-        run_in(
-            &Sim::default(),
-            &scenario,
-            &Registry::builtin(),
-            &options(Seeds::one(1), 1),
-            &NoProgress,
-        )
-        .unwrap_err()
-        .to_string()
+        try_run(&scenario, Seeds::one(1), 1)
+            .unwrap_err()
+            .to_string()
     };
     assert!(with("native:cubik").contains("did you mean `cubic`?"));
     assert!(with("renoo").contains("reno"));
@@ -949,13 +841,7 @@ fn only_hosts_that_flows_send_to_conceal_losses() {
     let problem = |line: &str| {
         let text = concealing(line);
         let scenario = scenario(&text);
-        match run_in(
-            &Sim::default(),
-            &scenario,
-            &Registry::builtin(),
-            &options(scenario.seeds, 1),
-            &NoProgress,
-        ) {
+        match try_run(&scenario, scenario.seeds, 1) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("{line} runs"),
         }

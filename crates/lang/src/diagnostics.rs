@@ -267,11 +267,6 @@ impl Diagnostics {
         &self.problems
     }
 
-    /// Source text.
-    pub fn source_text(&self) -> &str {
-        &self.source.text
-    }
-
     /// Sets the name of the program or its file, in place of `program`.
     #[must_use]
     pub fn with_name(self, name: &str) -> Diagnostics {

@@ -11,6 +11,8 @@ mod generate;
 mod machine;
 mod published;
 mod quirks;
+#[path = "support/render.rs"]
+mod render;
 mod robustness;
 mod seeds;
 mod semantics;

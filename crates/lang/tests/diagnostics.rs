@@ -1,19 +1,12 @@
 //! Rendered diagnostics as the user sees them, without colours.
 
 use ccplane_lang::{ProgramLimits, compile};
-use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use crate::render::rendered;
 
 fn shown(source: &str) -> String {
-    let why = compile(source, &ProgramLimits::default())
-        .expect_err("an error")
-        .with_name("alg.ccp");
-    let mut text = String::new();
-    let handler =
-        GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110);
-    handler
-        .render_report(&mut text, &why)
-        .expect("a report can be shown");
-    text
+    let why = compile(source, &ProgramLimits::default()).expect_err("an error");
+    rendered(why)
 }
 
 macro_rules! diagnostics {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::generate;
 use crate::generate::Random;
 use ccplane_lang::{DiagnosticCode, ProgramLimits, compile};
+use ccplane_units::splitmix::SplitMix64;
 use proptest::prelude::*;
 
 const PUBLISHED_PROGRAMS: [&str; 4] = [
@@ -207,7 +208,7 @@ fn mutate(text: &str, random: &mut Random) -> String {
 
 #[test]
 fn damaged_programs() {
-    let mut random = Random(2026);
+    let mut random = Random(SplitMix64(2026));
     for round in 0..4_000 {
         let text = match PUBLISHED_PROGRAMS.get(round % 5) {
             Some(text) => (*text).to_owned(),

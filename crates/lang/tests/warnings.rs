@@ -1,7 +1,8 @@
 //! Warnings of programs as rendered for the user, and programs without warnings.
 
 use ccplane_lang::{DiagnosticCode, Problem, ProgramLimits, compile};
-use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use crate::render::rendered;
 
 fn warnings(source: &str) -> Vec<Problem> {
     let program =
@@ -12,14 +13,7 @@ fn warnings(source: &str) -> Vec<Problem> {
 
 fn shown(source: &str) -> String {
     let program = compile(source, &ProgramLimits::default()).unwrap_or_else(|why| panic!("{why}"));
-    let warnings = program.warnings().expect("a warning").with_name("alg.ccp");
-    let mut text = String::new();
-    let handler =
-        GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110);
-    handler
-        .render_report(&mut text, &warnings)
-        .expect("a report can be shown");
-    text
+    rendered(program.warnings().expect("a warning"))
 }
 
 macro_rules! shown {

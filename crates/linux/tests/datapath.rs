@@ -358,11 +358,7 @@ fn only_urgent_reports_wake_the_agent_at_once() {
         value: 25_000,
     }];
     let emulator = Emulator::start(link()).expect("it starts");
-    let address = emulator.receiver_addr().to_string();
-    let sink = emulator
-        .receiver_ns()
-        .run(|| Sink::start(&address))
-        .expect("inside");
+    let sink = Sink::behind(&emulator);
 
     // An opening flow is urgent: it ends a sleep between reports.
     let name = direct.kernel_name();

@@ -53,11 +53,7 @@ fn in_flight(info: &libc::tcp_info) -> u32 {
 fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
     let mut direct = start(name, wants);
     let emulator = Emulator::start(link()).expect("it starts");
-    let address = emulator.receiver_addr().to_string();
-    let sink = emulator
-        .receiver_ns()
-        .run(|| Sink::start(&address))
-        .expect("inside");
+    let sink = Sink::behind(&emulator);
     let outcome = emulator.sender_ns().run(|| {
         let value = if sysctl { "1" } else { "0" };
         std::fs::write("/proc/sys/net/ipv4/tcp_slow_start_after_idle", value)
@@ -136,11 +132,7 @@ fn one_segment_is_in_flight_between_a_timeout_and_the_next_delivery() {
     }];
     let emulator = Emulator::start(link()).expect("it starts");
     let control = emulator.control();
-    let address = emulator.receiver_addr().to_string();
-    let sink = emulator
-        .receiver_ns()
-        .run(|| Sink::start(&address))
-        .expect("inside");
+    let sink = Sink::behind(&emulator);
     let outcome = emulator.sender_ns().run(|| {
         let mut stream = TcpStream::connect(sink.address).expect("reachable");
         choose(&stream, &direct.kernel_name()).expect("registered");

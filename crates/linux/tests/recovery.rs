@@ -58,11 +58,7 @@ fn run(name: &str, loss: Probability) -> Outcome {
 /// Returns the outcome of a run, and the emulator's largest delay.
 fn once(name: &str, loss: Probability) -> (Outcome, Duration) {
     let emulator = Emulator::start(link(loss)).expect("it starts");
-    let address = emulator.receiver_addr().to_string();
-    let sink = emulator
-        .receiver_ns()
-        .run(|| Sink::start(&address))
-        .expect("inside");
+    let sink = Sink::behind(&emulator);
     let outcome = emulator.sender_ns().run(|| {
         let mut stream = TcpStream::connect(sink.address).expect("reachable");
         choose(&stream, name).expect("registered");

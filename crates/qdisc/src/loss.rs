@@ -181,11 +181,6 @@ impl Loss {
         }
     }
 
-    /// Changes the model of future packets to Bernoulli loss with this probability.
-    pub fn set_probability(&mut self, probability: Probability) {
-        self.set_model(LossModel::Bernoulli(probability));
-    }
-
     /// Changes the model of future packets; the channel keeps its state.
     pub fn set_model(&mut self, model: LossModel) {
         self.model = model;

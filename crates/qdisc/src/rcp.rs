@@ -230,14 +230,16 @@ mod tests {
 
     const CAPACITY: u64 = 125_000_000;
 
+    /// Returns a queue without a limit at a link of `CAPACITY`.
+    fn unlimited<P: Packet>() -> Rcp<P> {
+        let rate = Rate::from_bytes_per_sec(CAPACITY);
+        Rcp::new(RcpConfig::DEFAULT, rate, Limit::Unlimited)
+    }
+
     /// Runs `flows` flows of 40 ms RTT that send at the rate offered half an RTT ago. Returns the
     /// final rate, the mean queue of the last quarter and the average RTT.
     fn run(flows: u64) -> (u64, u64, Duration) {
-        let mut queue = Rcp::new(
-            RcpConfig::DEFAULT,
-            Rate::from_bytes_per_sec(CAPACITY),
-            Limit::Unlimited,
-        );
+        let mut queue = unlimited();
         let mut offers = std::collections::VecDeque::from(vec![CAPACITY / 20; 200]);
         let (mut owed, mut served, mut queued) = (0, 0, 0);
         let steps = 40_000;
@@ -296,11 +298,7 @@ mod tests {
 
     #[test]
     fn one_update_is_the_equation() {
-        let mut queue = Rcp::new(
-            RcpConfig::DEFAULT,
-            Rate::from_bytes_per_sec(CAPACITY),
-            Limit::Unlimited,
-        );
+        let mut queue = unlimited();
         for _ in 0..500 {
             queue.enqueue(
                 Time::ZERO,
@@ -329,11 +327,7 @@ mod tests {
             (400, 200_000 + 200_000 / 20),
             (40, 200_000 - 160_000 / 20 / 5 / 20),
         ] {
-            let mut queue = Rcp::new(
-                RcpConfig::DEFAULT,
-                Rate::from_bytes_per_sec(CAPACITY),
-                Limit::Unlimited,
-            );
+            let mut queue = unlimited();
             let rtt = Duration::from_millis(rtt_ms);
             queue.enqueue(
                 Time::ZERO,
@@ -354,11 +348,7 @@ mod tests {
 
     #[test]
     fn the_lowest_offer_on_the_way_stays() {
-        let mut queue = Rcp::new(
-            RcpConfig::DEFAULT,
-            Rate::from_bytes_per_sec(CAPACITY),
-            Limit::Unlimited,
-        );
+        let mut queue = unlimited();
         for rate in [1_000, u64::MAX] {
             queue.enqueue(Time::ZERO, stamped(rate), &mut |_, _| {});
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{Full, Op, ops};
+use crate::common::{Full, Op, check_flow_order, ops};
 use ccplane_qdisc::{AnyQdisc, DropReason, Ecn, Qdisc, QueueSpec, Verdict};
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
@@ -142,31 +142,8 @@ proptest! {
 
     #[test]
     fn packets_of_a_flow_keep_their_order(ops in ops(200)) {
-        // Classes and ECN fields can reorder packets of one flow, so each flow has a fixed one
-        // here.
         for text in QueueSpec::examples() {
-            let mut queue = build(text);
-            let (mut now, mut last) = (Time::ZERO, BTreeMap::new());
-            for op in &ops {
-                match *op {
-                    Op::Arrive(gap, packet) => {
-                        now += Duration::from_nanos(gap);
-                        let packet = Full {
-                            class: (packet.flow % 3) as u8,
-                            ecn: Ecn::from_bits(packet.flow as u8),
-                            ..packet
-                        };
-                        queue.enqueue(now, packet, &mut |_, _| {});
-                    }
-                    Op::Ask(gap) => {
-                        now += Duration::from_nanos(gap);
-                        if let Some(packet) = queue.dequeue(now, &mut |_, _| {}) {
-                            let before = last.insert(packet.flow, packet.id);
-                            prop_assert!(before < Some(packet.id), "{}", text);
-                        }
-                    }
-                }
-            }
+            check_flow_order(&mut build(text), &ops, 3);
         }
     }
 

@@ -8,7 +8,7 @@ use ccplane_units::{Bytes, Rate};
 use toml::Spanned;
 
 use crate::context::{CheckContext, name};
-use crate::file;
+use crate::file::{self, value_or};
 use crate::{Contender, Name, Problem};
 
 /// Maximum overhead of a tunnel, bytes. WireGuard over IPv6 adds 80, a chain of tunnels a few
@@ -151,10 +151,7 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
             "remove `hosts`, or give the workloads an `algorithm`",
         ));
     }
-    let overhead = b
-        .overhead
-        .as_ref()
-        .map_or(Bytes::new(0), |bytes| bytes.get_ref().0);
+    let overhead = value_or(&b.overhead, Bytes::new(0));
     if let Some(written) = b
         .overhead
         .as_ref()

@@ -9,7 +9,7 @@ use ccplane_qdisc::{LineSpec, Piecewise, PiecewiseError, QueueSpec, Trace};
 use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
-use crate::file::{self, Q, Word};
+use crate::file::{self, Q, Word, value_or};
 use crate::{Cellular, FileLookup, Name, Problem, SourceText, ValueOrList, read_file, shipped};
 
 /// Context of every check: the file and its packet sizes.
@@ -145,10 +145,7 @@ impl CheckContext<'_> {
         let own = Cellular::default();
         let cellular = Cellular {
             mean: w.mean.get_ref().0,
-            length: w
-                .length
-                .as_ref()
-                .map_or(own.length, |length| length.get_ref().0),
+            length: value_or(&w.length, own.length),
             seed: w.seed.unwrap_or(own.seed),
         };
         if let Some(length) = w

@@ -19,6 +19,11 @@ use crate::stamps::Drift;
 /// Word with its span in the file.
 pub(crate) type Word = Spanned<String>;
 
+/// Returns the value of an optional setting.
+pub(crate) fn value_or<T: Copy>(setting: &Option<Q<T>>, default: T) -> T {
+    setting.as_ref().map_or(default, |value| value.get_ref().0)
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScenarioFile {

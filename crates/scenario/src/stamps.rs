@@ -6,7 +6,7 @@ use ccplane_units::Duration;
 use toml::Spanned;
 
 use crate::context::{CheckContext, names};
-use crate::file;
+use crate::file::{self, value_or};
 use crate::{Name, Problem};
 
 /// Time stamp errors of a group of hosts.
@@ -117,10 +117,7 @@ pub(crate) fn stamps(
     };
     stamps.jitter = noise(&w.jitter, "a jitter", stamps.jitter)?;
     stamps.batch = noise(&w.batch, "a batch", stamps.batch)?;
-    stamps.offset = w
-        .offset
-        .as_ref()
-        .map_or(stamps.offset, |offset| offset.get_ref().0);
+    stamps.offset = value_or(&w.offset, stamps.offset);
     stamps.drift_ppb = w
         .drift
         .as_ref()

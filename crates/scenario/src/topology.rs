@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use crate::Problem;
 use crate::context::{CheckContext, name};
-use crate::file::{self, Q, ScenarioFile, Word};
+use crate::file::{self, Q, ScenarioFile, Word, value_or};
 use crate::{GraphLink, LinkSettings, Name, NodeSettings, Topology};
 
 /// Maximum hosts per side; the simulator's memory limit is below it.
@@ -178,14 +178,8 @@ fn dumbbell(
                 .queue
                 .as_ref()
                 .map_or(fallback, |word| word.get_ref().clone()),
-            loss: d
-                .loss
-                .as_ref()
-                .map_or(LossModel::NONE, |loss| loss.get_ref().0),
-            jitter: d
-                .jitter
-                .as_ref()
-                .map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
+            loss: value_or(&d.loss, LossModel::NONE),
+            jitter: value_or(&d.jitter, Duration::ZERO),
             reorder: d.reorder,
             strip_classes: false,
             delay: there,
@@ -240,10 +234,7 @@ fn graph(
             link.piecewise.as_ref(),
             link.cellular.as_ref(),
         )?;
-        let delay = link
-            .delay
-            .as_ref()
-            .map_or(Duration::ZERO, |delay| delay.get_ref().0);
+        let delay = value_or(&link.delay, Duration::ZERO);
         let rtt = Duration::from_nanos(delay.as_nanos().saturating_mul(2));
         // Nothing queues in front of a line without a rate, and without a delay the BDP is zero.
         let fallback = match line {
@@ -258,14 +249,8 @@ fn graph(
                 .as_ref()
                 .map_or(fallback, |word| word.get_ref())
                 .to_owned(),
-            loss: link
-                .loss
-                .as_ref()
-                .map_or(LossModel::NONE, |loss| loss.get_ref().0),
-            jitter: link
-                .jitter
-                .as_ref()
-                .map_or(Duration::ZERO, |jitter| jitter.get_ref().0),
+            loss: value_or(&link.loss, LossModel::NONE),
+            jitter: value_or(&link.jitter, Duration::ZERO),
             reorder: link.reorder,
             strip_classes: link.strip_classes,
             line,

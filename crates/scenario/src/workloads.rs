@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use crate::Problem;
 use crate::context::{CheckContext, names};
-use crate::file;
+use crate::file::{self, value_or};
 use crate::{Pairing, TraceFlow, Workload, WorkloadKind};
 
 /// Maximum number of flows of one kind per pair; more are probably a mistake.
@@ -40,10 +40,7 @@ pub(crate) fn all(
             .name
             .as_ref()
             .map_or_else(|| default_name(&kind, i), |name| name.get_ref().clone());
-        let start = w
-            .start
-            .as_ref()
-            .map_or(Duration::ZERO, |start| start.get_ref().0);
+        let start = value_or(&w.start, Duration::ZERO);
         if let Some(written) = w.start.as_ref().filter(|_| start >= duration) {
             return Err(context.source.problem(
                 written,
@@ -74,10 +71,7 @@ pub(crate) fn all(
             name,
             from: w.from.as_ref().map_or(Vec::new(), names),
             to: w.to.as_ref().map_or(Vec::new(), names),
-            pairing: w
-                .pairs
-                .as_ref()
-                .map_or(Pairing::Each, |pairs| pairs.get_ref().0),
+            pairing: value_or(&w.pairs, Pairing::Each),
             algorithm: w
                 .algorithm
                 .as_ref()
@@ -200,10 +194,7 @@ fn kind(
 
 fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Problem> {
     let b = at.get_ref();
-    let spread = b
-        .spread
-        .as_ref()
-        .map_or(Duration::ZERO, |spread| spread.get_ref().0);
+    let spread = value_or(&b.spread, Duration::ZERO);
     if let Some(lasts) = &b.lasts {
         if b.bytes.is_some() {
             return Err(context.source.problem(
@@ -234,10 +225,7 @@ fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Probl
             .as_ref()
             .map(|bytes| nonzero(context, bytes))
             .transpose()?,
-        stagger: b
-            .stagger
-            .as_ref()
-            .map_or(Duration::ZERO, |stagger| stagger.get_ref().0),
+        stagger: value_or(&b.stagger, Duration::ZERO),
         spread,
         lifetime: b.lasts.as_ref().map(|lasts| lasts.get_ref().0),
     })
@@ -441,12 +429,7 @@ fn requests(context: &CheckContext, at: &Spanned<file::Requests>) -> Result<Send
                 sizes(context, request)
             })?,
         response: sizes(context, &r.response)?,
-        think_time: pause(
-            r.think
-                .as_ref()
-                .map_or(Duration::ZERO, |think| think.get_ref().0),
-            r.exponential,
-        ),
+        think_time: pause(value_or(&r.think, Duration::ZERO), r.exponential),
     })
 }
 

@@ -56,6 +56,12 @@ fn ends<T: Tracer>(sim: &Simulation<T>, pair: u32) -> (NodeId, NodeId) {
     (node(format!("left{pair}")), node(format!("right{pair}")))
 }
 
+/// Runs until all flows have ended, at most for `limit_s`.
+fn finish<T: Tracer>(sim: &mut Simulation<T>, limit_s: u64) {
+    let limit = Time::ZERO + Duration::from_secs(limit_s);
+    assert!(sim.run_flows(limit).expect("no stall"));
+}
+
 fn add(sim: &mut Simulation, pair: u32, bytes: u64, at: Duration, rc3: Option<Rc3>) -> FlowId {
     let (from, to) = ends(sim, pair);
     let spec = FlowSpec::new(from, to)
@@ -88,10 +94,7 @@ fn alone(
     let mut sim =
         Simulation::new(dumbbell(1, rate, own, remark), SimOptions::default()).expect("valid");
     let flow = add(&mut sim, 1, bytes, Duration::ZERO, rc3);
-    assert!(
-        sim.run_flows(Time::ZERO + Duration::from_secs(600))
-            .expect("no stall")
-    );
+    finish(&mut sim, 600);
     sim.run_until(sim.now() + Duration::from_secs(5))
         .expect("no stall");
     sim.check().expect("packets are conserved");
@@ -141,10 +144,7 @@ fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
     let run = |own, behind, rc3, bytes| {
         let mut sim = Simulation::new(network(own, behind), SimOptions::default()).expect("valid");
         let flow = add(&mut sim, 1, bytes, Duration::ZERO, rc3);
-        assert!(
-            sim.run_flows(Time::ZERO + Duration::from_secs(60))
-                .expect("no stall")
-        );
+        finish(&mut sim, 60);
         took(&sim, flow)
     };
     for bytes in [20_000, 73_001, 400_000, 1_460_000] {
@@ -252,10 +252,7 @@ fn case_17_classes_count_from_the_flows_own_band() {
             .with_bytes(8_000_000)
             .with_transport(transport(RC3));
         let flow = sim.add_flow(spec.with_band(band)).expect("a path");
-        assert!(
-            sim.run_flows(Time::ZERO + Duration::from_secs(60))
-                .expect("no stall")
-        );
+        finish(&mut sim, 60);
         let (sent, arrived) = sim.rc3(flow).expect("the flow uses RC3");
         let marking = matches!(sent.stopped, Some(Rc3Stop::Marking { .. }));
         assert_eq!(marking, strips, "band {band}: {sent:?}");
@@ -296,10 +293,7 @@ fn case_17_the_check_limits_the_harm_to_others() {
         let shorts: Vec<FlowId> = (0..20)
             .map(|n| add(&mut sim, 2, 14_000, ms(40 + 8 * n), None))
             .collect();
-        assert!(
-            sim.run_flows(Time::ZERO + Duration::from_secs(60))
-                .expect("no stall")
-        );
+        finish(&mut sim, 60);
         shorts
             .iter()
             .map(|flow| took(&sim, *flow).as_micros())
@@ -364,10 +358,7 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
         .expect("valid");
         let long = add(&mut sim, 1, 40_000_000, Duration::ZERO, None);
         let late = add(&mut sim, 2, 2_000_000, ms(1_000), rc3);
-        assert!(
-            sim.run_flows(Time::ZERO + Duration::from_secs(60))
-                .expect("no stall")
-        );
+        finish(&mut sim, 60);
         (took(&sim, long), took(&sim, late), sim.rc3(late))
     };
     let (long, _, _) = full(None);
@@ -391,10 +382,7 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
     .expect("valid");
     let long = add(&mut sim, 1, 30_000_000, Duration::ZERO, RC3);
     let short = add(&mut sim, 2, 70_000, ms(60), RC3);
-    assert!(
-        sim.run_flows(Time::ZERO + Duration::from_secs(60))
-            .expect("no stall")
-    );
+    finish(&mut sim, 60);
     assert_eq!(rc3_of(&sim, short).sent[1..], [0, 0, 0]);
     let sent = rc3_of(&sim, long).sent;
     assert!(sent[0] >= 40 && sent[2] > sent[0], "{sent:?}");
@@ -418,10 +406,7 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
                 )
             })
             .collect();
-        assert!(
-            sim.run_flows(Time::ZERO + Duration::from_secs(60))
-                .expect("no stall")
-        );
+        finish(&mut sim, 60);
         let sum = |rest: usize| -> u64 {
             let own = others
                 .iter()
@@ -491,10 +476,7 @@ fn ten_thousand_flows_at_once() {
         sim.run_until(Time::ZERO + ms(step * 5)).expect("no stall");
         most = most.max(sim.memory());
     }
-    assert!(
-        sim.run_flows(Time::ZERO + Duration::from_secs(60))
-            .expect("no stall")
-    );
+    finish(&mut sim, 60);
     // A flow has 44 segments: 2 KB for its scoreboard, 1.5 KB for both connections and RC3 state,
     // plus its packets.
     assert!(most < flows as usize * 20_000, "{most} bytes");

@@ -61,6 +61,23 @@ fn add(sim: &mut Simulation, spec: WorkloadSpec) -> AppId {
     .expect("a valid workload")
 }
 
+/// One flow per pair, each `stagger` later than the one before.
+fn bulk(bytes: Option<Bytes>, stagger: Duration) -> Workload {
+    Workload::Bulk {
+        flows: 1,
+        bytes,
+        stagger,
+        spread: Duration::ZERO,
+        lifetime: None,
+    }
+}
+
+/// Runs until the workloads have ended, or until `limit`. Returns true if they have ended.
+fn run_workloads(sim: &mut Simulation, workloads: &[AppId], limit: Time) -> bool {
+    sim.run_workloads(workloads, limit)
+        .expect("the run succeeds")
+}
+
 fn flows_of(sim: &Simulation, app: AppId) -> Vec<FlowView> {
     let views = sim.flows().filter_map(|flow| sim.flow(flow));
     views.filter(|view| view.app == Some(app)).collect()
@@ -166,13 +183,7 @@ fn datagrams_heed_no_congestion() {
         ..spec(&sim, 1, cross)
     };
     let cross = add(&mut sim, cross);
-    let bulk = Workload::Bulk {
-        flows: 1,
-        bytes: None,
-        stagger: Duration::ZERO,
-        spread: Duration::ZERO,
-        lifetime: None,
-    };
+    let bulk = bulk(None, Duration::ZERO);
     let bulk = WorkloadSpec {
         pairs: Pairs::one(node(&sim, "left2"), node(&sim, "right2")),
         ..spec(&sim, 1, bulk)
@@ -193,13 +204,7 @@ fn datagrams_heed_no_congestion() {
 #[test]
 fn endless_flows_are_given_up_when_their_workload_stops() {
     let mut sim = dumbbell(2, 1);
-    let bulk = Workload::Bulk {
-        flows: 1,
-        bytes: None,
-        stagger: ms(100),
-        spread: Duration::ZERO,
-        lifetime: None,
-    };
+    let bulk = bulk(None, ms(100));
     let spec = WorkloadSpec {
         stop: Some(at(2_000)),
         ..spec(&sim, 2, bulk)
@@ -280,18 +285,11 @@ fn the_same_seed_gives_the_same_flows() {
 #[test]
 fn a_run_can_wait_for_workloads() {
     let mut sim = dumbbell(2, 1);
-    let bulk = |bytes| Workload::Bulk {
-        flows: 1,
-        bytes,
-        stagger: Duration::ZERO,
-        spread: Duration::ZERO,
-        lifetime: None,
-    };
     let start = |kind, sim: &mut Simulation| {
         let spec = spec(sim, 2, kind);
         add(sim, spec)
     };
-    let finite = start(bulk(Some(Bytes::new(1_000_000))), &mut sim);
+    let finite = start(bulk(Some(Bytes::new(1_000_000)), Duration::ZERO), &mut sim);
     let messages = Workload::Messages {
         policy: ConnectionPolicy::Last,
         connections: 2,
@@ -301,17 +299,11 @@ fn a_run_can_wait_for_workloads() {
         requested: false,
     };
     let messages = start(messages, &mut sim);
-    start(bulk(None), &mut sim);
+    start(bulk(None, Duration::ZERO), &mut sim);
     // They have not ended by 10 ms. Later, the run stops at the time of the last arrival.
-    assert!(
-        !sim.run_workloads(&[finite, messages], at(10))
-            .expect("the run succeeds")
-    );
+    assert!(!run_workloads(&mut sim, &[finite, messages], at(10)));
     assert_eq!(sim.now(), at(10));
-    assert!(
-        sim.run_workloads(&[finite, messages], at(60_000))
-            .expect("the run succeeds")
-    );
+    assert!(run_workloads(&mut sim, &[finite, messages], at(60_000)));
     let flows = sim.flows().filter_map(|flow| sim.flow(flow));
     let last = flows
         .filter(|view| view.app == Some(finite))
@@ -329,10 +321,7 @@ fn a_run_can_wait_for_workloads() {
     assert_eq!(sim.workload(messages).expect("exists").unfinished(), 0);
     // A workload that has ended is not awaited.
     let now = sim.now();
-    assert!(
-        sim.run_workloads(&[finite], at(60_000))
-            .expect("the run succeeds")
-    );
+    assert!(run_workloads(&mut sim, &[finite], at(60_000)));
     assert_eq!(sim.now(), now);
 }
 
@@ -351,10 +340,7 @@ fn a_burst_on_a_drawn_connection_has_no_pauses() {
     };
     let spec = spec(&sim, 1, messages);
     let workload = add(&mut sim, spec);
-    assert!(
-        sim.run_workloads(&[workload], at(60_000))
-            .expect("the run succeeds")
-    );
+    assert!(run_workloads(&mut sim, &[workload], at(60_000)));
     let served = sim.workload(workload).expect("exists").messages();
     assert_eq!(served.len(), 200);
     assert!(
@@ -374,13 +360,6 @@ fn a_burst_on_a_drawn_connection_has_no_pauses() {
 fn mistakes_are_told_with_the_workloads_name() {
     let mut sim = dumbbell(1, 1);
     let switch = node(&sim, "left");
-    let bulk = || Workload::Bulk {
-        flows: 1,
-        bytes: None,
-        stagger: Duration::ZERO,
-        spread: Duration::ZERO,
-        lifetime: None,
-    };
     let add = |sim: &mut Simulation, pairs, kind, config: TransportConfig| {
         let spec = WorkloadSpec {
             name: "cross".into(),
@@ -393,24 +372,15 @@ fn mistakes_are_told_with_the_workloads_name() {
             .map(drop)
     };
     let right = node(&sim, "right1");
-    let error = add(
-        &mut sim,
-        Pairs::one(switch, right),
-        bulk(),
-        TransportConfig::default(),
-    )
-    .unwrap_err();
+    let default = TransportConfig::default;
+    let to_switch = Pairs::one(switch, right);
+    let error = add(&mut sim, to_switch, bulk(None, Duration::ZERO), default()).unwrap_err();
     assert_eq!(
         error,
         SimError::Network(NetworkError::NotAHost("left".into()))
     );
-    let error = add(
-        &mut sim,
-        Pairs::List(vec![]),
-        bulk(),
-        TransportConfig::default(),
-    )
-    .unwrap_err();
+    let nobody = Pairs::List(vec![]);
+    let error = add(&mut sim, nobody, bulk(None, Duration::ZERO), default()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the workload `cross` has no pair of two different hosts; name senders and receivers"
@@ -421,7 +391,13 @@ fn mistakes_are_told_with_the_workloads_name() {
         mss: 0,
         ..TransportConfig::default()
     };
-    add(&mut sim, Pairs::one(left, right), bulk(), config).expect("the workload itself is valid");
+    add(
+        &mut sim,
+        Pairs::one(left, right),
+        bulk(None, Duration::ZERO),
+        config,
+    )
+    .expect("the workload itself is valid");
     let error = sim.run_until(at(1)).unwrap_err();
     assert!(
         error.to_string().contains("its segments are empty"),

@@ -43,8 +43,7 @@ fn main() {
         let [send, receive, acknowledge] = spent.map(per);
         println!(
             "{name}: {packets} packets; send {send:.1} ns, receive {receive:.1} ns, \
-             acknowledge {acknowledge:.1} ns, in all {:.1} ns per packet; {} \
-             retransmitted",
+             acknowledge {acknowledge:.1} ns, in all {:.1} ns per packet; {} retransmitted",
             send + receive + acknowledge,
             exchange.retransmitted()
         );

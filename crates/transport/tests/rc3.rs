@@ -112,11 +112,7 @@ fn send_all(connection: &mut Connection, now: Time) -> Vec<Segment> {
 fn run<P: Path>(config: &TransportConfig, control: [Native; 2], path: P, bytes: u64) -> Pair<P> {
     let mut pair = Pair::new(config, control, path, [bytes, 0]);
     pair.log = Some(Vec::new());
-    while !pair.ends[0]
-        .connection
-        .as_ref()
-        .is_some_and(|sender| sender.all_acked())
-    {
+    while !pair.all_acked() {
         assert!(
             pair.step(secs(1_000)),
             "the transfer does not end: {:?}",

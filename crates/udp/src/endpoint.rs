@@ -45,7 +45,7 @@ use crate::codec::{ClientAddress, CodecError, Cover, Crypto, Envelope, HEADER_BY
 use crate::tls::{Handshake, HandshakeError, Level, Tls};
 use ccplane_transport::{Connection, Proof, Segment, SegmentKind, SideData, TransportConfig};
 
-use pending::{PendingHandshakes, encode};
+use pending::{Pending, PendingHandshakes, encode};
 use quota::ConnectionQuota;
 use session::{HandshakeOutcome, Session};
 
@@ -530,6 +530,26 @@ impl Endpoint {
         Ok(DatagramOutcome::Answer(length, each))
     }
 
+    /// Returns the unfinished handshake to which a client's datagram belongs.
+    fn pending_handshake(
+        &mut self,
+        received: &ReceivedDatagram,
+        source: ClientAddress,
+    ) -> Result<&mut Pending, DropReason> {
+        let pending = self
+            .listening
+            .as_mut()
+            .and_then(|listening| listening.pending.get(received.envelope.to))
+            .ok_or(DropReason::UnknownConnection)?;
+        if pending.address != received.address {
+            return Err(DropReason::AddressMismatch);
+        }
+        if pending.client.id != source.id {
+            return Err(DropReason::UnknownConnection);
+        }
+        Ok(pending)
+    }
+
     /// Processes the last flight of a client's handshake.
     fn on_client_flight(
         &mut self,
@@ -539,18 +559,7 @@ impl Endpoint {
         out: &mut [u8],
     ) -> Result<DatagramOutcome, DropReason> {
         let id = received.envelope.to;
-        let waiting = &mut self
-            .listening
-            .as_mut()
-            .ok_or(DropReason::UnknownConnection)?
-            .pending;
-        let pending = waiting.get(id).ok_or(DropReason::UnknownConnection)?;
-        if pending.address != received.address {
-            return Err(DropReason::AddressMismatch);
-        }
-        if pending.client.id != source.id {
-            return Err(DropReason::UnknownConnection);
-        }
+        let pending = self.pending_handshake(&received, source)?;
         if pending.on_datagram(received.head, datagram)? {
             return Ok(DatagramOutcome::Nothing);
         }
@@ -558,8 +567,10 @@ impl Endpoint {
             id,
             mss: self.config.mss,
         };
-        let length = waiting
-            .remove(id)
+        let length = self
+            .listening
+            .as_mut()
+            .and_then(|listening| listening.pending.remove(id))
             .and_then(|mut pending| pending.alert(us, out));
         let length = length.ok_or(DropReason::HandshakeFailed)?;
         self.counters.count(DropReason::HandshakeFailed);
@@ -612,18 +623,7 @@ impl Endpoint {
     ) -> Result<DatagramOutcome, DropReason> {
         let id = received.envelope.to;
         let ours = (self.config.mss, self.size);
-        let waiting = &mut self
-            .listening
-            .as_mut()
-            .ok_or(DropReason::UnknownConnection)?
-            .pending;
-        let pending = waiting.get(id).ok_or(DropReason::UnknownConnection)?;
-        if pending.address != received.address {
-            return Err(DropReason::AddressMismatch);
-        }
-        if pending.client.id != source.id {
-            return Err(DropReason::UnknownConnection);
-        }
+        self.pending_handshake(&received, source)?;
         let listening = self.listener_with_room(received.address)?;
         let pending = listening
             .pending

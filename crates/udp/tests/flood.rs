@@ -6,7 +6,7 @@
 )]
 
 #[path = "support/switch.rs"]
-mod switch;
+pub mod switch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

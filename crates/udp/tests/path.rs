@@ -13,84 +13,21 @@ use ccplane_transport::{Native, TransportConfig};
 use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::{Duration, Rate};
 
-const NAMES: [&str; 3] = ["ccplane-width-a", "ccplane-width-r", "ccplane-width-b"];
+use crate::flood::switch::host::{RoutedPath, skip};
+
 /// Initial MTU of the path.
 const FULL_DATAGRAM_BYTES: usize = DATAGRAM_BYTES_DEFAULT + 28;
 const RAISE: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_millis(5);
 
-struct RoutedPath;
-
-impl RoutedPath {
-    fn new() -> RoutedPath {
-        drop(RoutedPath);
-        let [a, r, b] = NAMES;
-        let routed = RoutedPath;
-        NAMES.iter().for_each(|name| ip(&["netns", "add", name]));
-        for (end, device, of_router, ours, routers) in [
-            (a, "end-a", "side-a", "10.72.1.1/24", "10.72.1.2/24"),
-            (b, "end-b", "side-b", "10.72.2.1/24", "10.72.2.2/24"),
-        ] {
-            let veth = [
-                "link", "add", of_router, "type", "veth", "peer", "name", device, "netns", end,
-            ];
-            ip(&[&["-n", r][..], &veth].concat());
-            ip(&["-n", end, "address", "add", ours, "dev", device]);
-            ip(&["-n", r, "address", "add", routers, "dev", of_router]);
-            ip(&["-n", end, "link", "set", device, "up"]);
-            ip(&["-n", r, "link", "set", of_router, "up"]);
-        }
-        ip(&["-n", a, "route", "add", "default", "via", "10.72.1.2"]);
-        ip(&["-n", b, "route", "add", "default", "via", "10.72.2.2"]);
-        ip(&[
-            "netns",
-            "exec",
-            r,
-            "sh",
-            "-c",
-            "echo 1 > /proc/sys/net/ipv4/ip_forward",
-        ]);
-        // Oversized packets are dropped silently, and so are fragments.
-        let silent = "add table ip hole; \
-                      add chain ip hole out { type filter hook output priority 0; }; \
-                      add rule ip hole out ip protocol icmp drop; \
-                      add chain ip hole way { type filter hook forward priority 0; }; \
-                      add rule ip hole way ip frag-off & 0x3fff != 0 drop";
-        ip(&["netns", "exec", r, "nft", silent]);
-        routed
-    }
-
-    /// Sets the MTU of the router's link to the receiver.
-    fn carries(&self, mtu: usize) {
-        ip(&[
-            "-n",
-            NAMES[1],
-            "link",
-            "set",
-            "side-b",
-            "mtu",
-            &mtu.to_string(),
-        ]);
-    }
-}
-
-impl Drop for RoutedPath {
-    fn drop(&mut self) {
-        for name in NAMES {
-            let _ = Command::new("ip")
-                .args(["netns", "delete", name])
-                .stderr(Stdio::null())
-                .status();
-        }
-    }
-}
-
-fn ip(arguments: &[&str]) {
-    let status = Command::new("ip")
-        .args(arguments)
-        .status()
-        .expect("ip is installed");
-    assert!(status.success(), "ip {arguments:?}");
+/// Creates the path, whose router drops oversized packets silently, and fragments as well.
+fn silent_path() -> RoutedPath {
+    let path = RoutedPath::new("width", 72);
+    path.drop_icmp();
+    let fragments = "add chain ip hole way { type filter hook forward priority 0; }; \
+                     add rule ip hole way ip frag-off & 0x3fff != 0 drop";
+    path.run_on_router(&["nft", fragments]);
+    path
 }
 
 /// Moves this thread to the namespace.
@@ -157,14 +94,13 @@ fn path_mtu_changes_are_followed_without_fragmentation() {
         .stdout(Stdio::null())
         .status();
     if !nix::unistd::geteuid().is_root() || nft.is_err() {
-        let skipped = format!("SKIPPED: {NAME}: needs root (network namespaces) and nft");
-        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
-        return eprintln!("{skipped}");
+        return skip(NAME, "needs root (network namespaces) and nft");
     }
-    let routed = RoutedPath::new();
+    let routed = silent_path();
+    let [sender_space, _, receiver_space] = routed.names.clone();
     let (ready, address) = mpsc::channel();
     let receiver = thread::spawn(move || {
-        enter(NAMES[2]);
+        enter(&receiver_space);
         let mut host = UdpHost::bind(options("10.72.2.1:0")).expect("it binds");
         host.listen(1).expect("it listens");
         ready.send(host.local()).expect("somebody waits");
@@ -172,7 +108,7 @@ fn path_mtu_changes_are_followed_without_fragmentation() {
     });
     let to: SocketAddr = address.recv().expect("it is bound");
     let sender = thread::spawn(move || {
-        enter(NAMES[0]);
+        enter(&sender_space);
         let mut host = UdpHost::bind(options("10.72.1.1:0")).expect("it binds");
         host.set_raise_timer(RAISE);
         let id = host
@@ -203,11 +139,11 @@ fn path_mtu_changes_are_followed_without_fragmentation() {
             }
             match stage {
                 0 if began.elapsed().as_millis() > 1000 => {
-                    routed.carries(1300);
+                    routed.set_mtu(1300);
                     stage = 1;
                 }
                 1 if sizes.contains(&1280) => {
-                    routed.carries(1500);
+                    routed.set_mtu(1500);
                     stage = 2;
                 }
                 2 if carried == FULL_DATAGRAM_BYTES => stage = 3,

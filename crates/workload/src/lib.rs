@@ -367,6 +367,15 @@ impl WorkloadGenerator {
             name: name.clone(),
             why,
         };
+        let check_connections = |connections: u32| {
+            let places = pairs.position_count() as u64;
+            let count = places.saturating_mul(u64::from(connections));
+            check_count(&name, "connections", count)?;
+            match connections {
+                0 => Err(nothing("it has no connections; give at least one")),
+                _ => Ok(()),
+            }
+        };
         let machine = match kind {
             Workload::Paced {
                 rate,
@@ -385,15 +394,7 @@ impl WorkloadGenerator {
                 response,
                 think_time: think,
             } => {
-                let places = pairs.position_count() as u64;
-                check_count(
-                    &name,
-                    "connections",
-                    places.saturating_mul(u64::from(connections)),
-                )?;
-                if connections == 0 {
-                    return Err(nothing("it has no connections; give at least one"));
-                }
+                check_connections(connections)?;
                 WorkloadMachine::Requests(requests::Requests::new(
                     connections,
                     request,
@@ -411,15 +412,7 @@ impl WorkloadGenerator {
                 messages,
                 requested: _,
             } => {
-                let places = pairs.position_count() as u64;
-                check_count(
-                    &name,
-                    "connections",
-                    places.saturating_mul(u64::from(connections)),
-                )?;
-                if connections == 0 {
-                    return Err(nothing("it has no connections; give at least one"));
-                }
+                check_connections(connections)?;
                 if messages == Some(0) {
                     return Err(nothing("it has no messages; give at least one"));
                 }

@@ -155,7 +155,7 @@ impl Algorithm for Bbr {
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> BbrFlow {
         let dice = control
             .flow_id()
-            .map_or(SplitMix64(0), SplitMix64::for_flow);
+            .map_or(SplitMix64(0), ccplane_agent::rng::for_flow);
         let due = if self.policer { 0 } else { UNBOUNDED };
         control.set_program("bbr", &[("due", due)]);
         let mut flow = BbrFlow::new(info.mss.get(), dice, self.probe_rtt_us);

@@ -199,7 +199,7 @@ impl Algorithm for Bbr3 {
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Bbr3Flow {
         let dice = control
             .flow_id()
-            .map_or(SplitMix64(0), SplitMix64::for_flow);
+            .map_or(SplitMix64(0), ccplane_agent::rng::for_flow);
         let marks = Capabilities::ECN
             .missing_from(control.capabilities())
             .is_empty();

@@ -18,7 +18,7 @@
 //! * *Rank.* A pulser in traffic-passing mode stays. Within a mode, the higher tone stays. Both
 //!   pulsers detect the other's tone, so they agree at once which one becomes a watcher.
 
-use ccplane_agent::rng::{SplitMix64, mix64};
+use ccplane_agent::rng::{SplitMix64, finalize};
 use ccplane_units::{Duration, Time};
 
 use crate::nimbus::{BINS_PER_HZ, NimbusMode, Spectra, SpectrumKind, band};
@@ -299,7 +299,7 @@ impl Election {
     /// hosts may have equal flow identifiers and seeds; their measurements make the random
     /// sequences differ.
     pub fn starts_pulsing(&mut self, share: f64, urgent: bool, count: u32, measured: u64) -> bool {
-        self.rng.0 ^= mix64(measured);
+        self.rng.0 ^= finalize(measured);
         let chance = if urgent {
             PULSE_START_PROBABILITY
         } else {

@@ -236,7 +236,7 @@ impl ModelLink {
     /// apart. With order preserved, a packet waits for the slowest of those just before it: the
     /// delay is below the maximum, 2 J, by more than x with probability exp(−x² / 4 J g).
     fn delayed(&mut self, gap: f64) -> f64 {
-        self.draws = ccplane_agent::rng::mix64(self.draws);
+        self.draws = ccplane_agent::rng::finalize(self.draws);
         let part = (self.draws >> 11) as f64 / (1_u64 << 53) as f64;
         (2.0 * self.jitter - libm::sqrt(-4.0 * self.jitter * gap * libm::log(part.max(1e-9))))
             .max(0.0)

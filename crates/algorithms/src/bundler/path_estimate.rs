@@ -118,9 +118,9 @@ impl PathEstimate {
         }
         let slowest = self.slowest(false);
         let half_window = BASE_RTT_HALF_WINDOW.as_nanos();
-        self.unlimited_min
+        self.base_rtt = self
+            .unlimited_min
             .update(now.as_nanos(), half_window, slowest);
-        self.base_rtt = self.unlimited_min.get().unwrap_or(slowest);
     }
 
     /// Returns the RTT of the slowest packets, seconds. When the load decreases, the noise takes a

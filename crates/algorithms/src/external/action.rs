@@ -35,16 +35,6 @@ impl FromStr for ActionKind {
     }
 }
 
-impl ActionKind {
-    /// Returns the number of values in an action.
-    pub fn dimensions(self) -> usize {
-        match self {
-            ActionKind::CwndFactor | ActionKind::RateFactor => 1,
-            ActionKind::CwndRate => 2,
-        }
-    }
-}
-
 /// Minimum window, as for ssthresh in RFC 5681, 3.1. With one segment, a delayed ACK costs 40 ms
 /// per round trip.
 const WINDOW_SEGMENTS_MIN: f64 = 2.0;
@@ -185,7 +175,6 @@ mod tests {
     #[test]
     fn cwnd_and_rate_actions_need_two_numbers() {
         let mut actor = ActionMapper::new(ActionKind::CwndRate, MSS, 10 * MSS);
-        assert_eq!(ActionKind::CwndRate.dimensions(), 2);
         let decision = actor.decide(&[1.0, -1.0], &after(0.02));
         assert_eq!(decision.cwnd, Some(Bytes::new(20 * MSS)));
         assert_eq!(decision.rate, Some(Rate::from_bytes_per_sec(362_000)));

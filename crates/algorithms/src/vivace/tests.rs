@@ -63,7 +63,7 @@ impl Path {
             self.owed -= owed;
             self.past.push_back((self.queue, owed));
             let (queue, lost) = self.past.pop_front().unwrap_or_default();
-            let jitter = ccplane_agent::rng::mix64(self.now_us) % (self.jitter_us + 1);
+            let jitter = ccplane_agent::rng::finalize(self.now_us) % (self.jitter_us + 1);
             let rtt = RTT_US + (queue / CAPACITY_BYTES_PER_SECOND * 1e6) as u64 + jitter;
             self.now_us += 500;
             self.rates.push(rate);

@@ -273,7 +273,7 @@ mod tests {
         let (mut arrived, mut state) = (0, seed);
         let samples: Vec<(u64, u64)> = (0..160)
             .map(|i| {
-                state = ccplane_agent::rng::mix64(state.wrapping_add(i));
+                state = ccplane_agent::rng::finalize(state.wrapping_add(i));
                 let sent = i * 250;
                 arrived = (sent + (sent as f64 * growth) as u64 + state % 10_000).max(arrived);
                 (sent, arrived - sent)

@@ -85,10 +85,8 @@ fn right() -> &'static [Vec<u8>] {
         v1::install(&mut all[0], 1, fold.code()).expect("CCP can encode it");
         v1::install(&mut all[1], 2, other.code()).expect("CCP can encode it");
         v1::change_program(&mut all[2], 1, 1, fold.code(), &[value]).expect("a control variable");
-        v1::update_fields(&mut all[3], 1, Some(fold.code()), &[window]).expect(
-            "the value can be \
-            set",
-        );
+        v1::update_fields(&mut all[3], 1, Some(fold.code()), &[window])
+            .expect("the value can be set");
         all
     })
 }

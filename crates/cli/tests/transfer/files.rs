@@ -120,10 +120,8 @@ fn standard_input_is_sent_completely_even_if_slow() {
 
 #[test]
 fn files_without_space_are_refused_before_sending() {
-    if !nix::unistd::geteuid().is_root() {
-        let skipped = "SKIPPED: files_without_space_are_refused_before_sending: it mounts a small file system, as root";
-        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
-        return eprintln!("{skipped}");
+    if !is_root("files_without_space_are_refused_before_sending") {
+        return;
     }
     let (folder, into) = places("room");
     let mounted = Command::new("mount")
@@ -153,10 +151,8 @@ fn files_without_space_are_refused_before_sending() {
 /// With 30 % loss in each direction half of all exchanges fail: the transfer is slow but completes.
 #[test]
 fn a_receiver_behind_heavy_loss_is_not_taken_for_dead() {
-    if !nix::unistd::geteuid().is_root() {
-        let skipped = "SKIPPED: a_receiver_behind_heavy_loss_is_not_taken_for_dead: it makes namespaces, as root";
-        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
-        return eprintln!("{skipped}");
+    if !is_root("a_receiver_behind_heavy_loss_is_not_taken_for_dead") {
+        return;
     }
     let folder = Folder::new("heavy");
     let (file, out) = (folder.file("f", 60_000), folder.path("out"));

@@ -1,6 +1,7 @@
 //! Paths that do not carry full-sized packets, from the start or after a change.
 
 use super::*;
+use crate::common::RoutedPath;
 
 /// Relays datagrams of at most this size between clients and a server, and silently drops larger
 /// ones.
@@ -58,81 +59,15 @@ fn the_path_mtu_is_found_without_answers_to_full_packets() {
     }
 }
 
-/// Two namespaces with a router between them.
-struct RoutedPath;
-
-const NAMES: [&str; 3] = ["ccplane-narrow-a", "ccplane-narrow-r", "ccplane-narrow-b"];
-
-impl RoutedPath {
-    fn new() -> RoutedPath {
-        drop(RoutedPath);
-        let [a, r, b] = NAMES;
-        let routed = RoutedPath;
-        NAMES.iter().for_each(|name| ip(&["netns", "add", name]));
-        ip(&[
-            "-n", r, "link", "add", "side-a", "type", "veth", "peer", "name", "end-a", "netns", a,
-        ]);
-        ip(&[
-            "-n", r, "link", "add", "side-b", "type", "veth", "peer", "name", "end-b", "netns", b,
-        ]);
-        for (namespace, device, address) in [
-            (a, "end-a", "10.71.1.1"),
-            (r, "side-a", "10.71.1.2"),
-            (r, "side-b", "10.71.2.2"),
-            (b, "end-b", "10.71.2.1"),
-        ] {
-            ip(&[
-                "-n",
-                namespace,
-                "address",
-                "add",
-                &format!("{address}/24"),
-                "dev",
-                device,
-            ]);
-            ip(&["-n", namespace, "link", "set", device, "up"]);
-        }
-        ip(&["-n", a, "route", "add", "default", "via", "10.71.1.2"]);
-        ip(&["-n", b, "route", "add", "default", "via", "10.71.2.2"]);
-        ip(&[
-            "netns",
-            "exec",
-            r,
-            "sh",
-            "-c",
-            "echo 1 > /proc/sys/net/ipv4/ip_forward",
-        ]);
-        routed
-    }
-}
-
-impl Drop for RoutedPath {
-    fn drop(&mut self) {
-        for name in NAMES {
-            let _ = Command::new("ip")
-                .args(["netns", "delete", name])
-                .stderr(Stdio::null())
-                .status();
-        }
-    }
-}
-
-fn ip(arguments: &[&str]) {
-    let status = Command::new("ip").args(arguments).status().unwrap();
-    assert!(status.success(), "ip {arguments:?}");
-}
-
 #[test]
 fn a_path_that_becomes_narrower_in_the_middle_is_noticed() {
-    if !nix::unistd::geteuid().is_root() {
-        let skipped = "SKIPPED: a_path_that_becomes_narrower_in_the_middle_is_noticed: it makes namespaces, as root";
-        assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
-        return eprintln!("{skipped}");
+    if !is_root("a_path_that_becomes_narrower_in_the_middle_is_noticed") {
+        return;
     }
     let folder = Folder::new("hole");
     let (file, out) = (folder.file("f", 6_000_000), folder.path("out"));
-    let routed = RoutedPath::new();
-    let [a, r, b] = NAMES;
+    let routed = RoutedPath::new("narrow", 71);
+    let [a, _, b] = &routed.names;
     let binary = env!("CARGO_BIN_EXE_ccplane");
     let inside = |namespace: &str, arguments: &[&str]| {
         let mut command = Command::new("ip");
@@ -146,23 +81,15 @@ fn a_path_that_becomes_narrower_in_the_middle_is_noticed() {
     };
     let receiver = inside(b, &["recv", "--listen", "10.71.2.1:4790", "--out", &out]);
     std::thread::sleep(Duration::from_millis(500));
+    let options = ["--max-rate", "20mbit", "--insecure", "--json"];
     let sender = inside(
         a,
-        &[
-            "send",
-            "10.71.2.1:4790",
-            &file,
-            "--max-rate",
-            "20mbit",
-            "--insecure",
-            "--json",
-        ],
+        &[&["send", "10.71.2.1:4790", &file], &options[..]].concat(),
     );
     std::thread::sleep(Duration::from_millis(1000));
     // The router drops packets that are too large, and its ICMP errors are lost.
-    let silent = "add table ip hole; add chain ip hole out { type filter hook output priority 0; }; add rule ip hole out ip protocol icmp drop";
-    ip(&["netns", "exec", r, "nft", silent]);
-    ip(&["-n", r, "link", "set", "side-b", "mtu", "1300"]);
+    routed.drop_icmp();
+    routed.set_mtu(1300);
     let output = sender.wait_with_output().unwrap();
     let summary = json(&output);
     // The base size that every path carries, or the result of the search from there by the end.

@@ -224,20 +224,6 @@ fn hidden_files_are_accepted_only_from_known_senders() {
 }
 
 #[test]
-fn a_receiver_that_asks_for_proofs_first_gets_them() {
-    let folder = Folder::new("retry");
-    let (file, out) = (folder.file("f", 100_000), folder.path("out"));
-    let receiver = Receiver::start(&["--out", &out, "--retry"]);
-    json(&send(&[
-        &receiver.known(&receiver.address),
-        &file,
-        "--json",
-    ]));
-    assert_eq!(receiver.end().0, 0);
-    assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
-}
-
-#[test]
 fn a_datagram_of_version_1_is_logged_by_the_receiver() {
     let folder = Folder::new("version");
     let receiver = Receiver::start(&["--out", &folder.path("out")]);

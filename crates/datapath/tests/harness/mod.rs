@@ -8,6 +8,7 @@ use ccplane_datapath::{
     Capabilities, Clause, Command, Compat, Flow, INFINITY, Instr, Op, OperatorLimits, Program,
     ProgramTable, Signals, Transport, VARS_MAX, Var, VarKind, reg,
 };
+use ccplane_units::splitmix::SplitMix64;
 use ccplane_units::{Duration, Time};
 use model::Model;
 
@@ -350,16 +351,9 @@ fn shaped_instr(input: &mut Input, variables: &[u8], written: &mut Vec<u8>, guar
 
 /// Returns bytes from a seed, the same on every machine (SplitMix64).
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut word = move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
+    let mut rng = SplitMix64(seed);
     (0..len.div_ceil(8))
-        .flat_map(|_| word().to_le_bytes())
+        .flat_map(|_| rng.next_u64().to_le_bytes())
         .take(len)
         .collect()
 }

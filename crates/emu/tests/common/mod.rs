@@ -7,16 +7,12 @@ use ccplane_emu::qdisc::LineSpec;
 use ccplane_emu::{EmuConfig, Emulator, LinkConfig};
 use ccplane_host::Namespace;
 
+#[path = "../../../host/tests/common/mod.rs"]
+pub mod host;
+
 /// Returns true if this process may create namespaces; otherwise reports that the test is skipped.
 pub fn may_run(test: &str) -> bool {
-    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
-        Ok(_) => true,
-        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-            eprintln!("SKIPPED: {test}: {reason}");
-            false
-        }
-        Err(reason) => panic!("{test} cannot run: {reason}"),
-    }
+    host::namespace(test).is_some()
 }
 
 pub fn rate(text: &str) -> LineSpec {

@@ -7,18 +7,14 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use ccplane_udp::{GcraBucket, Inbox, Socket, SourceLimiter, passes, source_of};
 use ccplane_units::{Duration, Time};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
 
 use super::receive::{BUFFER_BYTES, STOP_LATENCY_MAX, send, update_endpoint};
-use super::{GatewayState, PeerMap};
+use super::{GatewayState, PeerMap, wait_readable};
 use crate::error::GatewayError;
 use crate::peer::{Peer, PeerState};
 use crate::tunnel::{DatagramKind, Recipient, TunnelNumber};
@@ -151,12 +147,8 @@ impl Handshakes {
     }
 
     fn wait(&self) -> Result<(), GatewayError> {
-        let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        let timeout = TimeSpec::from_duration(STOP_LATENCY_MAX.to_std());
-        match ppoll(&mut polled, Some(timeout), None) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(why) => Err(GatewayError::system("wait for handshakes")(why.into())),
-        }
+        wait_readable(&self.socket, STOP_LATENCY_MAX)
+            .map_err(GatewayError::system("wait for handshakes"))
     }
 
     fn on_datagram(

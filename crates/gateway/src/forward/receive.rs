@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,12 +10,9 @@ use ccplane_host::{Joiner, Tun, set_ecn};
 use ccplane_qdisc::Ecn;
 use ccplane_udp::{DatagramMarks, Inbox, Socket, passes};
 use ccplane_units::{Duration, Time};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
 
 use super::handshakes::finish_handshake;
-use super::{ForwardingThread, GatewayState, PeerMap};
+use super::{ForwardingThread, GatewayState, PeerMap, wait_readable};
 use crate::error::GatewayError;
 use crate::peer::{Peer, PeerState};
 use crate::routes::PeerId;
@@ -92,15 +88,7 @@ impl Receiving {
             .values()
             .min()
             .map_or(STOP_LATENCY_MAX, |due| due.since(now).min(STOP_LATENCY_MAX));
-        let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        match ppoll(
-            &mut polled,
-            Some(TimeSpec::from_duration(due.to_std())),
-            None,
-        ) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(why) => Err(GatewayError::system("wait for datagrams")(why.into())),
-        }
+        wait_readable(&self.socket, due).map_err(GatewayError::system("wait for datagrams"))
     }
 
     /// Processes one datagram.

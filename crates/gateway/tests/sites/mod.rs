@@ -2,6 +2,8 @@
 //! the MTU or translate addresses.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+#[path = "../../../host/tests/common/mod.rs"]
+mod host;
 mod network;
 
 use std::net::{IpAddr, UdpSocket};
@@ -15,6 +17,7 @@ use ccplane_gateway::keys::PrivateKey;
 use ccplane_gateway::{AlgorithmFactory, Gateway, GatewayReport};
 use ccplane_host::{Namespace, Offload, Tun, has_ipv6};
 
+pub use host::{ip_in, namespace};
 pub use network::Network;
 
 /// Factory of all built-in algorithms.
@@ -23,18 +26,6 @@ pub fn makes() -> AlgorithmFactory {
         ccplane_algorithms::by_name(&algorithm.name, &ccplane_algorithms::Parameters::new())
             .map_err(|why| why.to_string())
     })
-}
-
-/// Creates a namespace for a test, or skips the test if the process lacks the privilege.
-pub fn namespace(test: &str) -> Option<Namespace> {
-    match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
-        Ok(namespace) => Some(namespace),
-        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-            eprintln!("SKIPPED: {test}: {reason}");
-            None
-        }
-        Err(reason) => panic!("{test} cannot run: {reason}"),
-    }
 }
 
 pub fn parse(text: &str) -> GatewayConfig {
@@ -96,12 +87,7 @@ pub struct Sites {
 impl Sites {
     /// Starts two sites, each with the peer `other`.
     pub fn new(test: &str) -> Option<Sites> {
-        // Only the first site knows an endpoint; the second learns it from the handshake.
-        let configs = [
-            site(0) + &peer("other", 1) + &endpoint(1),
-            site(1) + &peer("other", 0),
-        ];
-        Sites::of(test, &configs, makes())
+        Sites::of(test, &two_configs(), makes())
     }
 
     /// Starts one site per configuration. Site 0 has the addresses 192.0.2.1 and fd01::1 on the
@@ -211,6 +197,21 @@ impl Sites {
         )
     }
 
+    /// Runs a function in site `n`'s namespace.
+    pub fn inside<T: Send>(&self, n: usize, run: impl FnOnce() -> T + Send) -> T {
+        self.spaces[n].run(run).unwrap()
+    }
+
+    /// Sends a datagram from the first site to the second and back.
+    pub fn there_and_back(&self, message: &[u8]) {
+        there_and_back(&self.udp(0, "10.7.0.1"), &self.udp(1, "10.7.0.2"), message);
+    }
+
+    /// Same over IPv6.
+    pub fn there_and_back_v6(&self, message: &[u8]) {
+        there_and_back(&self.udp(0, "fd07::1"), &self.udp(1, "fd07::2"), message);
+    }
+
     /// Binds a socket in site `n`'s namespace.
     pub fn udp(&self, n: usize, address: &str) -> UdpSocket {
         let socket = self.spaces[n]
@@ -230,6 +231,15 @@ impl Drop for Sites {
         }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Configurations of two sites with each other as the peer `other`. Only the first one has an
+/// endpoint; the second learns it from the handshake.
+pub fn two_configs() -> [String; 2] {
+    [
+        site(0) + &peer("other", 1) + &endpoint(1),
+        site(1) + &peer("other", 0),
+    ]
 }
 
 /// Sends a datagram from one socket to the other and back.

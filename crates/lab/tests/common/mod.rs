@@ -7,7 +7,7 @@ use std::path::Path;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::{NoProgress, RunOptions, Sim, run};
+use ccplane_lab::{Error, NoProgress, RunOptions, Sim, run};
 use ccplane_units::stats::mean;
 
 /// Payload rate of a 96 Mbit/s link, Mbit/s: 1448 of 1500 bytes.
@@ -26,18 +26,17 @@ pub fn options(seeds: Seeds, threads: usize) -> RunOptions {
     }
 }
 
+/// Runs all contenders of a scenario with these seeds.
+pub fn try_run(scenario: &Scenario, seeds: Seeds, threads: usize) -> Result<RunResult, Error> {
+    let options = options(seeds, threads);
+    let registry = Registry::builtin();
+    run(&Sim::default(), scenario, &registry, &options, &NoProgress)
+}
+
 /// Runs all contenders of a scenario with its seeds.
 pub fn simulate(text: &str) -> RunResult {
     let scenario = scenario(text);
-    let options = options(scenario.seeds, 1);
-    run(
-        &Sim::default(),
-        &scenario,
-        &Registry::builtin(),
-        &options,
-        &NoProgress,
-    )
-    .unwrap()
+    try_run(&scenario, scenario.seeds, 1).unwrap()
 }
 
 /// Runs one contender in a scenario without contenders, and prints its metrics.

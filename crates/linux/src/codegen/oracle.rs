@@ -2,6 +2,7 @@
 //! the kernel.
 
 use ccplane_datapath::{Clause, Instr, Op, Program, Var, reg};
+use ccplane_units::splitmix::SplitMix64;
 use proptest::prelude::*;
 
 /// The registers of `struct fold_ctx`.
@@ -78,14 +79,15 @@ pub fn registers() -> impl Strategy<Value = Registers> {
 
 /// Like [`registers`], with `vars` variables.
 pub fn registers_of(vars: u8) -> impl Strategy<Value = Registers> {
-    any::<u64>().prop_map(move |mut seed| {
+    any::<u64>().prop_map(move |seed| {
+        let mut rng = SplitMix64(seed);
         let mut regs = [0; 128];
         // Signals, then built-in state, then variables.
         for register in (0..16)
             .chain(reg::MICROS..reg::SHOULD_REPORT)
             .chain(reg::VARS..reg::VARS + vars)
         {
-            let [kind, value] = [(); 2].map(|()| split_mix(&mut seed));
+            let [kind, value] = [(); 2].map(|()| rng.next_u64());
             regs[usize::from(register)] = match kind % 8 {
                 0 => value % 3,
                 1 | 2 => value % 20_000,
@@ -99,15 +101,6 @@ pub fn registers_of(vars: u8) -> impl Strategy<Value = Registers> {
         regs[usize::from(reg::CONSTANT_ONE)] = 1;
         regs
     })
-}
-
-/// Returns the next number of the SplitMix64 generator (Steele, Lea and Flood, 2014).
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 #[derive(Default)]

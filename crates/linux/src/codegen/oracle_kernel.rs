@@ -88,6 +88,50 @@ fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<Outcome> {
     outcomes
 }
 
+/// Draws register files, one for each probe.
+fn draw(registers: impl Strategy<Value = Registers>, runner: &mut TestRunner) -> Vec<Registers> {
+    std::iter::repeat_with(|| registers.new_tree(runner).expect("registers").current())
+        .take(PROBE_COUNT)
+        .collect()
+}
+
+/// Runs the program for `acks` ACKs from each register file, in the kernel as generated code and
+/// interpreted, and compares registers and outcomes with the reference.
+fn check_acks(
+    object: &Object,
+    program: &Program,
+    mut before: Vec<Registers>,
+    acks: u32,
+    name: &str,
+) {
+    for ack in 0..acks {
+        let mut expected = before.clone();
+        let outcomes: Vec<Outcome> = expected
+            .iter_mut()
+            .map(|regs| reference(program, regs))
+            .collect();
+        for (number, what) in [
+            (PAD_INDEX, "generated code"),
+            (INTERPRETED_INDEX, "interpreter"),
+        ] {
+            let mut actual = before.clone();
+            assert_eq!(
+                run(object, number, &mut actual),
+                outcomes,
+                "{what} of {name}"
+            );
+            for ((before, actual), expected) in before.iter().zip(&actual).zip(&expected) {
+                assert_eq!(
+                    oracle::visible(actual),
+                    oracle::visible(expected),
+                    "registers after {what}, ACK {ack}, from {before:?}, of {name}"
+                );
+            }
+        }
+        before = expected;
+    }
+}
+
 #[test]
 fn kernel_matches_the_reference() {
     if let Some(missing) = testing::missing_requirement() {
@@ -98,37 +142,8 @@ fn kernel_matches_the_reference() {
         let shape = oracle::program(1 + n % 4, 2 + n % 12);
         let program = shape.new_tree(&mut runner).expect("a program").current();
         let object = load(&program);
-        let before: Vec<Registers> =
-            std::iter::repeat_with(|| oracle::registers().new_tree(&mut runner))
-                .take(PROBE_COUNT)
-                .map(|tree| tree.expect("registers").current())
-                .collect();
-        let mut expected = before.clone();
-        let outcomes: Vec<Outcome> = expected
-            .iter_mut()
-            .map(|regs| reference(&program, regs))
-            .collect();
-        for (number, what) in [
-            (PAD_INDEX, "generated code"),
-            (INTERPRETED_INDEX, "interpreter"),
-        ] {
-            let mut actual = before.clone();
-            assert_eq!(
-                run(&object, number, &mut actual),
-                outcomes,
-                "of {what}\n{}",
-                listing(&program)
-            );
-            for ((before, actual), expected) in before.iter().zip(&actual).zip(&expected) {
-                let (actual, expected) = (oracle::visible(actual), oracle::visible(expected));
-                assert_eq!(
-                    actual,
-                    expected,
-                    "registers after {what}, from {before:?}\n{}",
-                    listing(&program)
-                );
-            }
-        }
+        let before = draw(oracle::registers(), &mut runner);
+        check_acks(&object, &program, before, 1, &listing(&program));
     }
 }
 
@@ -158,39 +173,8 @@ fn shipped_programs_match_the_reference_in_the_kernel() {
         let object = load(&program);
         let vars = u8::try_from(program.vars().len()).expect("at most 64");
         for _ in 0..BATCH_COUNT {
-            let mut before: Vec<Registers> =
-                std::iter::repeat_with(|| oracle::registers_of(vars).new_tree(&mut runner))
-                    .take(PROBE_COUNT)
-                    .map(|tree| tree.expect("registers").current())
-                    .collect();
-            for ack in 0..4 {
-                let mut expected = before.clone();
-                let outcomes: Vec<Outcome> = expected
-                    .iter_mut()
-                    .map(|regs| reference(&program, regs))
-                    .collect();
-                for (number, what) in [
-                    (PAD_INDEX, "generated code"),
-                    (INTERPRETED_INDEX, "interpreter"),
-                ] {
-                    let mut actual = before.clone();
-                    assert_eq!(
-                        run(&object, number, &mut actual),
-                        outcomes,
-                        "{what} of {}",
-                        text.name()
-                    );
-                    for (actual, expected) in actual.iter().zip(&expected) {
-                        assert_eq!(
-                            oracle::visible(actual),
-                            oracle::visible(expected),
-                            "{what} of {}, ACK {ack}",
-                            text.name()
-                        );
-                    }
-                }
-                before = expected;
-            }
+            let before = draw(oracle::registers_of(vars), &mut runner);
+            check_acks(&object, &program, before, 4, text.name());
         }
     }
 }

@@ -2,6 +2,7 @@
 //! reference, `OneWay` of `ccplane-datapath`, on the same exchanges.
 
 use ccplane_datapath::{ExchangeStamps, OneWay, Signals};
+use ccplane_units::splitmix::SplitMix64;
 use ccplane_units::{Duration, Time};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 
@@ -15,33 +16,24 @@ const UNKNOWN_NS: u64 = 0xffff_ffff;
 /// `struct exchange` as words.
 type ExchangeWords = [u64; 12];
 
-/// Returns the next number of the SplitMix64 generator (Steele, Lea and Flood, 2014).
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
-}
-
 /// A connection's exchanges in time order: clocks with arbitrary offset and drift, queues in both
 /// directions, gaps of up to two windows, clock steps, and occasional impossible timestamps.
 struct Exchanges {
-    seed: u64,
+    rng: SplitMix64,
     now: u64,
     offset: u64,
 }
 
 impl Exchanges {
     fn next(&mut self) -> ExchangeStamps {
-        let [pause, there, back, kind] = [(); 4].map(|()| next(&mut self.seed));
+        let [pause, there, back, kind] = [(); 4].map(|()| self.rng.next_u64());
         self.now += match pause % 64 {
             0 => pause % 12_000_000_000,
             1..8 => pause % 1_000_000_000,
             _ => pause % 1_000_000,
         };
         if kind.is_multiple_of(512) {
-            self.offset = next(&mut self.seed);
+            self.offset = self.rng.next_u64();
         }
         self.offset = self.offset.wrapping_add(pause % 1_000 * 100 / 1_000_000);
         let hold = kind >> 32 & 0xfffff;
@@ -98,7 +90,7 @@ fn kernel_stamps_match_the_reference() {
             .expect("its entry");
         let mut reference = OneWay::default();
         let mut source = Exchanges {
-            seed,
+            rng: SplitMix64(seed),
             now: 1 + seed * 1_234_567_891,
             offset: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
@@ -109,7 +101,7 @@ fn kernel_stamps_match_the_reference() {
                 let nanos = |t: Time| t.as_nanos() as u32;
                 let forward = nanos(s.t2).wrapping_sub(nanos(s.t1));
                 let back = nanos(s.t4).wrapping_sub(nanos(s.t3));
-                let later = next(&mut source.seed);
+                let later = source.rng.next_u64();
                 let now = s.t4 + Duration::from_nanos(later % 2_000_000);
                 let rtt = Duration::from_nanos(later >> 32 & 0xf_ffff);
                 let words: ExchangeWords = [

@@ -164,11 +164,7 @@ impl Direct {
     /// Starts a [`link`] and a connection over it that sends until [`end`](Direct::end).
     pub fn send_over_link(&self) -> (Emulator, Sink, Sender) {
         let emulator = Emulator::start(link()).expect("it starts");
-        let address = emulator.receiver_addr().to_string();
-        let sink = emulator
-            .receiver_ns()
-            .run(|| Sink::start(&address))
-            .expect("inside");
+        let sink = Sink::behind(&emulator);
         let name = self.kernel_name();
         let start = || Sender::start(sink.address, &name);
         let sender = emulator.sender_ns().run(start).expect("inside");

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_agent::{Agent, AgentOptions, Algorithm, Control, FlowInfo, Programs, Report};
+use ccplane_emu::Emulator;
 use ccplane_linux::{AlgorithmSpec, Kernel, RegistrationOptions, run_agent};
 use ccplane_units::{Bytes, Duration};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -240,6 +241,13 @@ impl Drop for Sink {
 }
 
 impl Sink {
+    /// Listens at the receiver's end of an emulated path.
+    pub fn behind(emulator: &Emulator) -> Sink {
+        let address = emulator.receiver_addr().to_string();
+        let start = || Sink::start(&address);
+        emulator.receiver_ns().run(start).expect("inside")
+    }
+
     /// Listens on `address` in this thread's namespace, on a port chosen by the kernel. A single
     /// thread serves all connections, so that many of them do not starve the agent on a small
     /// machine.

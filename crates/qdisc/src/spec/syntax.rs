@@ -16,8 +16,6 @@ struct QueueSyntax {
     hint: &'static str,
     /// Parser of the settings, the text after the name and a colon.
     parse: fn(&str) -> Result<QueueSpec, String>,
-    /// Value of [`QueueSpec::has_fixed_rate`] for this kind.
-    fixed_rate: bool,
     /// The entries of [`QueueSpec::examples`].
     examples: &'static [&'static str],
 }
@@ -28,7 +26,6 @@ const QUEUES: &[QueueSyntax] = &[
         name: "droptail",
         hint: "`droptail:1bdp`, `droptail:160p`, `droptail:240kB` or `droptail:inf`",
         parse: parse_droptail,
-        fixed_rate: false,
         examples: &[
             "droptail:10p",
             "droptail:9000B",
@@ -41,7 +38,6 @@ const QUEUES: &[QueueSyntax] = &[
         name: "prio",
         hint: "`prio:3:1bdp` or `prio:3:shared:1bdp`",
         parse: parse_prio,
-        fixed_rate: false,
         examples: &[
             "prio:3:4p",
             "prio:4:6000B",
@@ -53,14 +49,12 @@ const QUEUES: &[QueueSyntax] = &[
         name: "ecn",
         hint: "`ecn:65p` or `ecn:65p:1bdp`",
         parse: parse_ecn,
-        fixed_rate: false,
         examples: &["ecn:2p:9p", "ecn:4000B"],
     },
     QueueSyntax {
         name: "sfq",
         hint: "`sfq`, `sfq:limit=1000p` or `sfq:limit=1.875MB:depth=1000`",
         parse: parse_sfq,
-        fixed_rate: false,
         examples: &[
             "sfq",
             "sfq:limit=9p:depth=5:flows=3",
@@ -72,7 +66,6 @@ const QUEUES: &[QueueSyntax] = &[
         name: "codel",
         hint: "`codel` or `codel:target=5ms:interval=100ms:limit=1000p:ecn`",
         parse: parse_codel,
-        fixed_rate: false,
         examples: &[
             "codel",
             "codel:target=1ms:interval=5ms:limit=30p",
@@ -84,7 +77,6 @@ const QUEUES: &[QueueSyntax] = &[
         name: "fq_codel",
         hint: "`fq_codel` or `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:noecn`",
         parse: parse_fq_codel,
-        fixed_rate: false,
         examples: &[
             "fq_codel",
             "fq_codel:target=1ms:interval=5ms:limit=20p:flows=4",
@@ -95,7 +87,6 @@ const QUEUES: &[QueueSyntax] = &[
         name: "red",
         hint: "`red:min=30p:max=90p` or `red:min=30p:max=90p:limit=300p:probability=2%:ecn`",
         parse: parse_red,
-        fixed_rate: false,
         examples: &[
             "red:min=0.5bdp:max=1bdp",
             "red:min=2p:max=6p:limit=15p:probability=30%:weight=20%",
@@ -106,7 +97,6 @@ const QUEUES: &[QueueSyntax] = &[
         name: "dualpi2",
         hint: "`dualpi2` or `dualpi2:target=15ms:limit=10000p`",
         parse: parse_dualpi2,
-        fixed_rate: false,
         examples: &[
             "dualpi2",
             "dualpi2:target=1ms:tupdate=1ms:alpha=60:beta=900",
@@ -118,14 +108,12 @@ const QUEUES: &[QueueSyntax] = &[
         name: "tbf",
         hint: "`tbf:rate=96mbit:burst=32kB:limit=1bdp`",
         parse: parse_tbf,
-        fixed_rate: true,
         examples: &["tbf:rate=3mbit:burst=3kB:limit=9p"],
     },
     QueueSyntax {
         name: "policer",
         hint: "`policer:rate=50mbit:burst=250kB`",
         parse: parse_policer,
-        fixed_rate: true,
         examples: &[
             "policer:rate=3mbit:burst=3kB",
             "policer:rate=3mbit:burst=3kB:limit=9p",
@@ -135,7 +123,6 @@ const QUEUES: &[QueueSyntax] = &[
         name: "rcp",
         hint: "`rcp` or `rcp:limit=1bdp:alpha=0.4:beta=0.4`",
         parse: parse_rcp,
-        fixed_rate: true,
         examples: &[
             "rcp",
             "rcp:limit=9000B",
@@ -181,7 +168,10 @@ impl QueueSpec {
     pub fn variable_rate_names() -> impl Iterator<Item = &'static str> {
         QUEUES
             .iter()
-            .filter(|queue| !queue.fixed_rate)
+            .filter(|queue| {
+                let example = queue.examples[0].parse::<QueueSpec>();
+                example.is_ok_and(|example| !example.has_fixed_rate())
+            })
             .map(|queue| queue.name)
     }
 }

@@ -1,8 +1,11 @@
 //! Test packet that implements every method of `Packet`.
 #![allow(dead_code, reason = "each test file uses only a part of the module")]
 
-use ccplane_qdisc::{Ecn, Packet, Stamp};
-use ccplane_units::{Duration, Rate};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use ccplane_qdisc::{Ecn, Packet, Qdisc, Stamp};
+use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,4 +112,30 @@ pub fn ops(count_max: usize) -> impl Strategy<Value = Vec<Op>> {
         }
         ops
     })
+}
+
+/// Checks that packets of a flow leave in the order in which they arrived. Classes and ECN fields
+/// can reorder packets of one flow, so each flow has a fixed one, of `classes` in all.
+pub fn check_flow_order(queue: &mut (impl Qdisc<Full> + Debug), ops: &[Op], classes: u32) {
+    let (mut now, mut last) = (Time::ZERO, BTreeMap::new());
+    for op in ops {
+        match *op {
+            Op::Arrive(gap, packet) => {
+                now += Duration::from_nanos(gap);
+                let packet = Full {
+                    class: (packet.flow % classes) as u8,
+                    ecn: Ecn::from_bits(packet.flow as u8),
+                    ..packet
+                };
+                queue.enqueue(now, packet, &mut |_, _| {});
+            }
+            Op::Ask(gap) => {
+                now += Duration::from_nanos(gap);
+                if let Some(packet) = queue.dequeue(now, &mut |_, _| {}) {
+                    let before = last.insert(packet.flow, packet.id);
+                    assert!(before < Some(packet.id), "{queue:?}");
+                }
+            }
+        }
+    }
 }

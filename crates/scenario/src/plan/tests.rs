@@ -123,6 +123,13 @@ fn mistakes_in_a_network_are_problems_of_the_file() {
         assert!(TWO_SITES.contains(old), "{old}");
         let problem = plan(&TWO_SITES.replace(old, new)).unwrap_err();
         assert!(problem.message().starts_with(message), "{problem}");
+        if message.ends_with("form a loop") {
+            let line = problem.text().lines().nth(problem.line() - 1);
+            assert!(
+                line.is_some_and(|line| line.starts_with("fixed = ")),
+                "{problem}"
+            );
+        }
     }
 }
 
@@ -154,6 +161,12 @@ fn mistakes_in_a_network_have_a_line_and_a_fix() {
             7,
             "cannot pair 3 senders with 2 receivers",
             "",
+        ),
+        (
+            dumbbell("", "") + "[[event]]\nat = \"1s\"\nlink = \"bottlenek\"\nup = false\n",
+            11,
+            "there is no link `bottlenek`",
+            "did you mean `bottleneck`?",
         ),
     ] {
         let text = format!("contenders = [\"native:cubic\"]\nduration = \"1s\"\n{network}");

@@ -1,24 +1,24 @@
 //! Random numbers: a separate stream per purpose, so that dropping one fault does not affect the
 //! others.
 
-/// Random number stream: SplitMix64 (Steele, Lea and Flood 2014).
+use ccplane_units::splitmix::SplitMix64;
+
+/// Random number stream.
 #[derive(Clone, Debug)]
-pub struct Draw(u64);
+pub struct Draw(SplitMix64);
 
 impl Draw {
     /// Creates the stream of a seed for this purpose.
     pub fn new(seed: u64, purpose: u64) -> Draw {
-        let mut draw = Draw(seed ^ purpose.wrapping_mul(0xd134_2543_de82_ef95));
+        let mut draw = Draw(SplitMix64(
+            seed ^ purpose.wrapping_mul(0xd134_2543_de82_ef95),
+        ));
         draw.next();
         draw
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub fn below(&mut self, count: u64) -> u64 {

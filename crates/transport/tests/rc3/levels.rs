@@ -172,11 +172,7 @@ fn case_12_the_peers_window_limits_the_tail() {
     let mut pair = Pair::with([rc3(), small], reno(), Delay(ms(10)), [200 * MSS_BYTES, 0]);
     pair.log = Some(Vec::new());
     let mut seen = 0;
-    while !pair.ends[0]
-        .connection
-        .as_ref()
-        .is_some_and(|sender| sender.all_acked())
-    {
+    while !pair.all_acked() {
         assert!(pair.step(secs(100)));
         let log = pair.log.as_ref().expect("it is kept");
         let edge = log.iter().filter(|(_, from, _)| *from == 1);

@@ -1,7 +1,5 @@
 //! Interaction of both loops and losses: RC3 does not affect class 0.
 
-use std::sync::Arc;
-
 use ccplane_transport::{
     Connection, Native, Range, Rc3Stop, RecoveryPhase, Segment, SegmentKind, SequenceNumber,
     SideData, TransportConfig,
@@ -145,11 +143,7 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
         [60 * MSS_BYTES, 0],
     );
     let mut reduced = false;
-    while !pair.ends[0]
-        .connection
-        .as_ref()
-        .is_some_and(|sender| sender.all_acked())
-    {
+    while !pair.all_acked() {
         assert!(pair.step(secs(10)));
         reduced |= pair.connection(0).phase() == RecoveryPhase::Recovery;
     }
@@ -174,11 +168,7 @@ fn case_06_the_bump() {
         [100 * MSS_BYTES, 0],
     );
     pair.log = Some(Vec::new());
-    while !pair.ends[0]
-        .connection
-        .as_ref()
-        .is_some_and(|sender| sender.all_acked())
-    {
+    while !pair.all_acked() {
         assert!(pair.step(secs(10)));
     }
     assert_eq!(
@@ -357,20 +347,8 @@ fn case_11_a_timeout_keeps_the_scoreboard() {
 /// A peer that SACKed the first missing segment and never acknowledges it has discarded it.
 #[test]
 fn case_11_a_peer_that_reneges_gets_it_again() {
-    let config = Arc::new(rc3());
-    let mut side = SideData::default();
     let mut control = Native::new_reno();
-    let mut client = Connection::connect(&config, Time::ZERO);
-    let request = client
-        .transmit(Time::ZERO, 0, &mut side)
-        .expect("a request");
-    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
-    let answer = server
-        .transmit(Time::ZERO, 0, &mut side)
-        .expect("an answer");
-    let mut now = Time::ZERO + ms(20);
-    client.handle(now, &answer, &side, &mut control);
-    client.write(100 * MSS_BYTES);
+    let (mut client, _, mut now) = open(rc3(), 100 * MSS_BYTES);
     for class in 0..3 {
         while client.has_segment(now, class) {
             client.transmit(now, class, &mut SideData::default());
@@ -480,11 +458,7 @@ fn windows(
     pair.log = Some(Vec::new());
     let mut windows = Vec::new();
     let mut acks = 0;
-    while !pair.ends[0]
-        .connection
-        .as_ref()
-        .is_some_and(|sender| sender.all_acked())
-    {
+    while !pair.all_acked() {
         assert!(pair.step(secs(100)));
         let sender = pair.connection(0);
         // One for each packet of class 0 reported as received.
@@ -529,24 +503,9 @@ fn case_15_the_first_loops_window_does_not_depend_on_the_second() {
 /// any.
 #[test]
 fn case_15_the_second_loop_takes_no_stamps() {
-    let config = Arc::new(rc3().stamped());
-    let mut side = SideData::default();
     let mut control = Native::new_reno();
-    let mut client = Connection::connect(&config, Time::ZERO);
-    let request = client
-        .transmit(Time::ZERO, 0, &mut side)
-        .expect("a request");
-    let mut server = Connection::accept(&config, Time::ZERO, &request).expect("a connection");
-    let answer = server
-        .transmit(Time::ZERO, 0, &mut side)
-        .expect("an answer");
-    let (left, came, answered) = (
-        Time::ZERO + ms(20),
-        Time::ZERO + ms(31),
-        Time::ZERO + ms(33),
-    );
-    client.handle(left, &answer, &side, &mut control);
-    client.write(100 * MSS_BYTES);
+    let (mut client, mut server, left) = open(rc3().stamped(), 100 * MSS_BYTES);
+    let (came, answered) = (Time::ZERO + ms(31), Time::ZERO + ms(33));
     for class in [0, 1] {
         let mut side = SideData::default();
         let data = client.transmit(left, class, &mut side).expect("data");

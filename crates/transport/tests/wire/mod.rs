@@ -175,6 +175,12 @@ impl<P: Path, C: CongestionControl> Pair<P, C> {
             .expect("the connection exists")
     }
 
+    /// Returns true if everything that the first end wrote is acknowledged.
+    pub fn all_acked(&self) -> bool {
+        let sender = self.ends[0].connection.as_ref();
+        sender.is_some_and(Connection::all_acked)
+    }
+
     pub fn is_over(&self) -> bool {
         self.ends.iter().all(|end| {
             end.connection

@@ -180,8 +180,7 @@ proptest! {
         let freed = if cut.is_empty() { 9 } else { 8 };
         prop_assert!(
             left == 0 || written + freed > room,
-            "{left} ranges dropped, {written} of \
-            {room} bytes used"
+            "{left} ranges dropped, {written} of {room} bytes used"
         );
     }
 }

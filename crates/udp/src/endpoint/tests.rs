@@ -153,6 +153,16 @@ fn opened(server: &mut Endpoint, client: &mut Client, from: SocketAddr) -> Vec<V
     first
 }
 
+/// Opens a connection between client and server; returns its identifier.
+fn accepted(server: &mut Endpoint, client: &mut Client) -> u64 {
+    let first = opened(server, client, address(5));
+    let arrival = hand_all(server, at(3), address(5), &first).unwrap();
+    let DatagramOutcome::Accepted { id, .. } = arrival else {
+        panic!("{arrival:?}")
+    };
+    id
+}
+
 /// Delivers several datagrams and returns the outcome of the last.
 fn hand_all(
     server: &mut Endpoint,
@@ -228,11 +238,7 @@ fn migration_requires_identifiers_and_keys() {
     for tls in [false, true] {
         let [ours, theirs] = pair(tls);
         let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 50_000));
-        let first = opened(&mut server, &mut client, address(5));
-        let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-        let DatagramOutcome::Accepted { id, .. } = arrival else {
-            panic!("{arrival:?}")
-        };
+        let id = accepted(&mut server, &mut client);
 
         // Forged resets: wrong identifiers; correct ones from another address; correct ones without
         // the keys.
@@ -826,11 +832,7 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
         server(renewing(ours), 4),
         Client::new(&renewing(theirs), 77, 5000),
     );
-    let first = opened(&mut server, &mut client, address(5));
-    let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-    let DatagramOutcome::Accepted { id, .. } = arrival else {
-        panic!("{arrival:?}")
-    };
+    let id = accepted(&mut server, &mut client);
     let (mut random, mut late, mut opened) = (7u64, Vec::new(), 0);
     for n in 0..2_000 {
         random = random
@@ -904,11 +906,7 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
     for tls in [false, true] {
         let [ours, theirs] = pair(tls);
         let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 5000));
-        let first = opened(&mut server, &mut client, address(5));
-        let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-        let DatagramOutcome::Accepted { id, .. } = arrival else {
-            panic!("{arrival:?}")
-        };
+        let id = accepted(&mut server, &mut client);
         // The connection uses smaller datagrams meanwhile; probes do not.
         client.endpoint.set_size(client.id, 600);
         let mut probe = Segment::default();
@@ -982,11 +980,7 @@ fn the_client_limit_is_respected() {
         id: 78,
         ..client
     };
-    let first = opened(&mut server, &mut client, address(5));
-    let arrival = hand_all(&mut server, at(3), address(5), &first).unwrap();
-    let DatagramOutcome::Accepted { id, .. } = arrival else {
-        panic!("{arrival:?}")
-    };
+    let id = accepted(&mut server, &mut client);
     assert_eq!(
         (server.size(id), server.size_max(id)),
         (Some(DATAGRAM_BYTES - 200), Some(DATAGRAM_BYTES - 200))

@@ -384,14 +384,20 @@ mod tests {
         );
     }
 
-    #[test]
-    fn plain_text_after_the_hellos_is_ignored() {
-        let server = Identity::new().unwrap();
-        let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
-        let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
+    /// Returns a client with the identifier 7, and a server with 8 that has received its hello.
+    fn after_client_hello() -> (Handshake, Handshake) {
+        let identity = Identity::new().unwrap();
+        let client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
+        let mut server = Handshake::server(&Tls::server(&identity, &[]).unwrap(), 8).unwrap();
         server
             .receive(Level::Plain, 0, client.output(Level::Plain))
             .unwrap();
+        (client, server)
+    }
+
+    #[test]
+    fn plain_text_after_the_hellos_is_ignored() {
+        let (mut client, server) = after_client_hello();
         let hello = server.output(Level::Plain).to_vec();
         let end = hello.len() as u16;
         // Some of it arrives out of order.
@@ -407,12 +413,7 @@ mod tests {
 
     #[test]
     fn keys_of_a_handshake_seal_no_more_than_they_bear() {
-        let server = Identity::new().unwrap();
-        let client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
-        let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
-        server
-            .receive(Level::Plain, 0, client.output(Level::Plain))
-            .unwrap();
+        let (_, mut server) = after_client_hello();
         let mut datagram = [0; 64];
         server.next_number = (1 << 23) - 1;
         assert!(server.seal(&mut datagram, 8, 20).is_some());
@@ -421,12 +422,7 @@ mod tests {
 
     #[test]
     fn the_identifiers_of_both_are_under_tls() {
-        let server = Identity::new().unwrap();
-        let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
-        let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
-        server
-            .receive(Level::Plain, 0, client.output(Level::Plain))
-            .unwrap();
+        let (mut client, server) = after_client_hello();
         for level in [Level::Plain, Level::Sealed] {
             client.receive(level, 0, server.output(level)).unwrap();
         }

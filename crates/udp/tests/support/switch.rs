@@ -1,12 +1,15 @@
 //! Two hosts on a switch, and floods of forged datagrams to one of them. Needs root.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
 use ccplane_host::headers::{IPV4_HEADER_BYTES, UDP_HEADER_BYTES, write_udp_headers};
 use ccplane_host::{Namespace, Wire};
+
+#[path = "../../../host/tests/common/mod.rs"]
+pub mod host;
+use host::{ip_in, namespace};
 
 /// Addresses of the sending and the receiving host.
 pub const SENDER: [u8; 4] = [172, 16, 0, 1];
@@ -36,49 +39,28 @@ pub fn settings(default: [u64; 3]) -> [u64; 3] {
     numbers.try_into().unwrap()
 }
 
-fn ip(space: &Namespace, arguments: &str) {
-    let mut command = Command::new("ip");
-    command.args(arguments.split_whitespace());
-    let status = space
-        .enter_on_spawn(&mut command)
-        .unwrap()
-        .status()
-        .expect("ip is installed");
-    assert!(status.success(), "ip {arguments}");
-}
-
 /// Creates the namespaces of the switch, the sender and the receiver; `None` if this host does not
 /// support them.
 pub fn network(test: &str) -> Option<[Namespace; 3]> {
-    let space = |name: &str| match Namespace::create(&format!(
-        "ccplane-{}-{test}{name}",
-        std::process::id()
-    )) {
-        Ok(space) => Some(space),
-        Err(reason) if std::env::var_os("CCPLANE_NO_SKIP").is_none() => {
-            eprintln!("SKIPPED: flood: {reason}");
-            None
-        }
-        Err(reason) => panic!("flood cannot run: {reason}"),
-    };
+    let space = |name: &str| namespace(&format!("{test}{name}"));
     let spaces = [space("")?, space("1")?, space("2")?];
     let [switch, ..] = &spaces;
-    ip(switch, "link add br0 type bridge");
-    ip(switch, "link set br0 up");
-    ip(switch, "addr add 172.16.0.254/16 dev br0");
-    ip(switch, "addr add 172.16.0.253/16 dev br0");
+    ip_in(switch, "link add br0 type bridge");
+    ip_in(switch, "link set br0 up");
+    ip_in(switch, "addr add 172.16.0.254/16 dev br0");
+    ip_in(switch, "addr add 172.16.0.253/16 dev br0");
     for (n, end) in spaces.iter().enumerate().skip(1) {
         let name = end.name();
-        ip(
+        ip_in(
             switch,
             &format!("link add port{n} type veth peer name eth0 netns {name}"),
         );
-        ip(switch, &format!("link set port{n} master br0"));
-        ip(switch, &format!("link set port{n} up"));
-        ip(end, &format!("link set eth0 address 02:00:00:00:00:0{n}"));
-        ip(end, "link set eth0 up");
-        ip(end, &format!("addr add 172.16.0.{n}/16 dev eth0"));
-        ip(end, "route add default via 172.16.0.254");
+        ip_in(switch, &format!("link set port{n} master br0"));
+        ip_in(switch, &format!("link set port{n} up"));
+        ip_in(end, &format!("link set eth0 address 02:00:00:00:00:0{n}"));
+        ip_in(end, "link set eth0 up");
+        ip_in(end, &format!("addr add 172.16.0.{n}/16 dev eth0"));
+        ip_in(end, "route add default via 172.16.0.254");
     }
     Some(spaces)
 }

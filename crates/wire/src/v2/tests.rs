@@ -545,21 +545,17 @@ mod page {
     #[test]
     fn the_page_has_the_bytes_that_are_written_and_what_they_mean() {
         let mut vectors = vectors();
-        let mut take = |name: &str| {
-            vectors
+        let mut take = |name: &str, written: &[u8]| {
+            let said = vectors
                 .remove(name)
-                .unwrap_or_else(|| panic!("docs/wire.md has no vector {name}"))
+                .unwrap_or_else(|| panic!("docs/wire.md has no vector {name}"));
+            assert_eq!(said, written, "{name}: {written:02x?}");
+            said
         };
         for (name, event) in events() {
             let mut packet = PacketWriter::new();
             packet.push_event(&event).expect("room");
-            let said = take(name);
-            assert_eq!(
-                said,
-                packet.as_bytes(),
-                "{name}: {:02x?}",
-                packet.as_bytes()
-            );
+            let said = take(name, packet.as_bytes());
             let mut read = Vec::new();
             read_events(&said, &mut Vec::new(), &mut |event| {
                 read.push(owned(&event))
@@ -570,13 +566,7 @@ mod page {
         for (name, command) in commands() {
             let mut packet = PacketWriter::new();
             packet.push_command(&command).expect("room");
-            let said = take(name);
-            assert_eq!(
-                said,
-                packet.as_bytes(),
-                "{name}: {:02x?}",
-                packet.as_bytes()
-            );
+            let said = take(name, packet.as_bytes());
             let mut read = Vec::new();
             read_commands(&said, &mut |command| read.push(command)).expect(name);
             assert_eq!(read, [command], "{name}");
@@ -585,8 +575,8 @@ mod page {
             process: 0x1122_3344_5566_7788,
             channel: 0x99aa_bbcc_ddee_ff00,
         };
-        assert_eq!(take("hello"), framed::encode_hello(hello));
-        assert_eq!(take("goodbye"), framed::encode_goodbye("key revoked"));
+        take("hello", &framed::encode_hello(hello));
+        take("goodbye", &framed::encode_goodbye("key revoked"));
         let mut packet = PacketWriter::new();
         packet
             .push_command(&WireCommand::Release { flow: 7 })
@@ -596,7 +586,7 @@ mod page {
             packet.as_bytes(),
         ]
         .concat();
-        assert_eq!(take("framed"), framed);
+        take("framed", &framed);
         assert!(vectors.is_empty(), "no reader for {:?}", vectors.keys());
     }
 

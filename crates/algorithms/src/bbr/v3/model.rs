@@ -22,8 +22,8 @@ impl Bbr3Flow {
         self.max_bw().min(self.bounds.bw_shortterm)
     }
 
-    /// BBR.bdp = BBR.bw * BBR.min_rtt (section 5.6.4.2, BDPMultiple), bytes. Ten segments before
-    /// the first RTT sample, for C.InitialCwnd.
+    /// BBR.bdp = BBR.bw * BBR.min_rtt (section 5.6.4.2, BDPMultiple), bytes. Before the first RTT
+    /// sample, C.InitialCwnd of ten segments.
     pub(super) fn bdp(&self) -> u64 {
         if self.min_rtt.us == INFINITY {
             return self.mss.saturating_mul(10);

@@ -14,8 +14,8 @@ use crate::bbr::{ControlSink, MIN_PIPE_CWND_SEGMENTS, UNBOUNDED, UNITY_PACING_GA
 /// cause losses too often for Reno and Cubic to reach their share (section 5.3.3.8.3).
 const BW_PROBE_WAIT_BASE_US: u64 = 2_000_000;
 const BW_PROBE_WAIT_RANDOM_US: u64 = 1_000_000;
-/// Maximum of T_reno: T_reno_bound is 62 or 63 rounds (section 5.3.3.8.2). PickProbeWait draws
-/// which, as it starts `rounds_since_probe_up` at 0 or 1.
+/// Maximum of T_reno: T_reno_bound is 62 or 63 rounds (section 5.3.3.8.2). PickProbeWait chooses
+/// between them by starting `rounds_since_probe_up` at 0 or 1.
 const T_RENO_BOUND_ROUNDS: u64 = 63;
 
 impl Bbr3Flow {

@@ -135,10 +135,8 @@ fn an_idle_connection_starts_with_a_smaller_window() {
     }
 }
 
-/// RFC 5681 section 4.1 also applies to a connection steered by an agent. If the algorithm sets its
-/// stored window at the next ACK, the connection applies as much of it as slow start would give.
-#[test]
-fn a_steered_connection_restarts_too() {
+/// Returns a steered connection with a window of 64 segments that was idle for a minute.
+fn steered_and_idle() -> TestEnd {
     let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
     alone.connection.set_cwnd(64 * MSS_BYTES);
@@ -146,6 +144,14 @@ fn a_steered_connection_restarts_too() {
     alone.advance_ms(20);
     alone.deliver_ack(ack(1));
     alone.advance_ms(60_000);
+    alone
+}
+
+/// RFC 5681 section 4.1 also applies to a connection steered by an agent. If the algorithm sets its
+/// stored window at the next ACK, the connection applies as much of it as slow start would give.
+#[test]
+fn a_steered_connection_restarts_too() {
+    let mut alone = steered_and_idle();
     assert_eq!(alone.write(200).len(), 10);
     assert_eq!(
         alone.connection.control_cwnd(),
@@ -175,13 +181,7 @@ fn a_steered_connection_restarts_too() {
 /// A window set by an agent without an ACK is limited by deliveries as well.
 #[test]
 fn a_window_set_without_an_ack_does_not_end_the_restart() {
-    let mut alone = TestEnd::new(10);
-    alone.connection.flags.steered = true;
-    alone.connection.set_cwnd(64 * MSS_BYTES);
-    alone.write(1);
-    alone.advance_ms(20);
-    alone.deliver_ack(ack(1));
-    alone.advance_ms(60_000);
+    let mut alone = steered_and_idle();
     alone.write(200);
     alone.outcome.cwnd = Some(64 * MSS_BYTES);
     alone.run_control_deadline();
@@ -200,13 +200,7 @@ fn a_window_set_without_an_ack_does_not_end_the_restart() {
 /// end in a burst.
 #[test]
 fn a_loss_during_the_restart_does_not_lift_its_limit() {
-    let mut alone = TestEnd::new(10);
-    alone.connection.flags.steered = true;
-    alone.connection.set_cwnd(64 * MSS_BYTES);
-    alone.write(1);
-    alone.advance_ms(20);
-    alone.deliver_ack(ack(1));
-    alone.advance_ms(60_000);
+    let mut alone = steered_and_idle();
     alone.write(200);
     alone.outcome.cwnd = Some(64 * MSS_BYTES);
     alone.advance_ms(20);
