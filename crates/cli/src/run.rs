@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_lab::result::{RunResult, Setup};
-use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
+use ccplane_lab::scenario::{Capacity, ReadError, Scenario, Seeds, SingleLink};
 use ccplane_lab::{Backend, Contender, Error, Progress, ResumableBackend, RunOptions, Sim, files};
 use ccplane_qdisc::LossModel;
 use ccplane_report::Provenance;
@@ -23,8 +23,6 @@ use crate::exit::{Failure, FailureKind};
 use crate::remote_agent::RemoteAgentArgs;
 use crate::threads::threads;
 use crate::{interrupt, results};
-
-mod options;
 
 // Backends for real packets; in the core, a hand-over to the installed command.
 #[cfg_attr(not(feature = "host"), path = "run/handed_over.rs")]
@@ -165,7 +163,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let datapath = datapath(&args)?;
     let scenario = match &args.scenario {
         Some(file) => from_file(file, &args)?,
-        None => options::scenario(&args)?,
+        None => from_options(&args)?,
     };
     let seeds = seeds(&args, &scenario, datapath);
     let threads = threads()?;
@@ -225,7 +223,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         Err(stopped) => {
             let failure = match &args.scenario {
                 Some(_) => failure(stopped.error),
-                None => options::blame_option(stopped.error, &args),
+                None => options_failure(stopped.error, &args),
             };
             (stopped.finished, Some(failure))
         }
@@ -371,6 +369,61 @@ fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
         scenario.contenders = given;
     }
     Ok(scenario)
+}
+
+/// Builds the scenario of the options.
+fn from_options(args: &RunArgs) -> Result<Scenario, Failure> {
+    if args.alg.is_empty() && args.vs.is_empty() {
+        return Err(failure(Error::NoContender));
+    }
+    let link = SingleLink {
+        contenders: args.alg.iter().chain(&args.vs).cloned().collect(),
+        duration: args.duration,
+        rtt: args.rtt,
+        capacity: match &args.trace {
+            Some(file) => Capacity::Trace(file.clone()),
+            None => Capacity::Rate(args.rate),
+        },
+        queue: args.queue.clone(),
+        loss: args.loss,
+        flows: args.flows,
+        rc3: args.transport == TransportArg::Rc3,
+    };
+    let scenario = link.scenario();
+    scenario.map_err(|problem| options_failure(Error::Scenario(problem), args))
+}
+
+/// Converts an error of a run without a file. A problem names the option instead of a line in a
+/// text that the user did not write.
+fn options_failure(error: Error, args: &RunArgs) -> Failure {
+    let Error::Scenario(problem) = &error else {
+        return failure(error);
+    };
+    let option = match SingleLink::setting_of(problem) {
+        Some("contenders") => match (args.alg.as_slice(), args.vs.as_slice()) {
+            (_, []) => "--alg".to_owned(),
+            ([], _) => "--vs".to_owned(),
+            _ => "--alg and --vs".to_owned(),
+        },
+        Some("duration" | "sample") => format!("--duration {}", args.duration),
+        Some("rtt") => format!("--rtt {}", args.rtt),
+        Some("trace") => {
+            let file = args.trace.as_deref().unwrap_or(Path::new(""));
+            format!("--trace {}", file.display())
+        }
+        Some("rate") => format!("--rate {}", args.rate),
+        Some("queue") => format!("--queue {}", args.queue),
+        Some("loss") => format!("--loss {}", args.loss),
+        Some("bulk") => format!("--flows {}", args.flows),
+        Some("rc3") => "--transport rc3".to_owned(),
+        _ => return failure(error),
+    };
+    let text = format!("{option}: {}", problem.message());
+    let usage = Failure::text(FailureKind::Usage, text);
+    match problem.fix() {
+        Some(fix) => usage.hint(fix),
+        None => usage,
+    }
 }
 
 /// Returns the command without its seeds, so that others can be added.

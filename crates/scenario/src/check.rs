@@ -13,10 +13,10 @@ use crate::{
 use crate::{Problem, SourceText};
 
 /// Default number of samples per flow and run: enough for a page of 1,200 pixels.
-const SAMPLES_PER_RUN: u64 = 1_000;
+pub(crate) const SAMPLES_PER_RUN: u64 = 1_000;
 /// Maximum of the default sample interval. A chart of a path with an RTT of milliseconds shows no
 /// finer detail.
-const SAMPLE_INTERVAL_MAX: Duration = Duration::from_millis(20);
+pub(crate) const SAMPLE_INTERVAL_MAX: Duration = Duration::from_millis(20);
 /// Minimum of the default sample interval; below it, sampling costs more than the run.
 const SAMPLE_INTERVAL_MIN: Duration = Duration::from_micros(10);
 /// Maximum number of samples per run. More suggest a mistake in units.
@@ -25,6 +25,15 @@ const SAMPLES_MAX: u64 = 1_000_000;
 /// Parses and checks a file and returns the scenario.
 pub(crate) fn scenario(source: SourceText<'_>, files: FileLookup<'_>) -> Result<Scenario, Problem> {
     let file: ScenarioFile = source.parse("docs/scenarios.md")?;
+    checked(file, source, files)
+}
+
+/// Checks a parsed file, whose spans refer to `source`, and returns the scenario.
+pub(crate) fn checked(
+    file: ScenarioFile,
+    source: SourceText<'_>,
+    files: FileLookup<'_>,
+) -> Result<Scenario, Problem> {
     let transport = &file.transport;
     let mss = transport
         .mss

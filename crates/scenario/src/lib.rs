@@ -18,6 +18,7 @@ mod file;
 pub mod plan;
 mod seeds;
 mod shipped;
+mod single_link;
 mod stamps;
 mod sweep;
 mod toml_file;
@@ -40,6 +41,7 @@ pub use cellular::Cellular;
 pub use contender::{BadContender, Contender};
 pub use seeds::{BadSeeds, Seeds};
 pub use shipped::{GOLDEN_DIGESTS, shipped};
+pub use single_link::{Capacity, SingleLink};
 pub use stamps::{JitterShape, StampErrors};
 pub use sweep::{AxisQuantity, AxisValue, SWEEP_RUNS_MAX, Sweep, SweepAxis, SweepPoint};
 pub use toml_file::{
