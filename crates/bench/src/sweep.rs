@@ -46,10 +46,18 @@ fn measured(registry: &Registry, folder: &Path) -> Result<Figures, Error> {
     opened.write_tables(&plan.planned, &store, false, "")?;
     let collect_s = begun.elapsed().as_secs_f64();
     figures
-        .add("memory_mb", peak_memory_mb(), "MB at most, 10,000 runs of 10 ms")
+        .add(
+            "memory_mb",
+            peak_memory_mb(),
+            "MB at most, 10,000 runs of 10 ms",
+        )
         .at_most(200.0);
     figures
-        .add("collect_s", collect_s, "s, 10,000 rows read, CSV, Parquet and page written")
+        .add(
+            "collect_s",
+            collect_s,
+            "s, 10,000 rows read, CSV, Parquet and page written",
+        )
         .at_most(3.0);
     figures.add("plan_s", planned_s, "s, 10,000 runs planned");
     figures.add("many_s", many_s, "s, 10,000 runs of 10 ms on two threads");
@@ -74,12 +82,18 @@ fn measured(registry: &Registry, folder: &Path) -> Result<Figures, Error> {
         speedups.push(one? / two?);
     }
     figures
-        .add("overhead_ms", median(overheads), "ms per run besides its simulation")
+        .add(
+            "overhead_ms",
+            median(overheads),
+            "ms per run besides its simulation",
+        )
         .at_most(5.0);
     figures
         .add("speedup_2_threads", median(speedups), "x one thread")
         .at_least(1.85);
-    figures.note(format!("medians of {ROUNDS} rounds; the first four are of one sweep"));
+    figures.note(format!(
+        "medians of {ROUNDS} rounds; the first four are of one sweep"
+    ));
     figures.note("`python -m ccplane.bench` compares Dask with threads, if it is installed");
     Ok(figures)
 }

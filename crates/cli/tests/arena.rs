@@ -1,5 +1,6 @@
 //! `ccplane arena` as used by a search program.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -161,16 +162,10 @@ fn a_page_is_written_and_replaced_only_with_force() {
     let _ = fs::remove_file(&page);
     let path = page.display().to_string();
     let arena = |more: &[&str]| {
-        let arguments = [
-            "arena",
-            "vegas",
-            "--against",
-            "cubic",
-            "--out",
-            &path,
-            "--json",
-        ];
-        ccplane(&[&arguments[..], more].concat())
+        ccplane("arena vegas --against cubic --json --out")
+            .arg(&path)
+            .args(more)
+            .run()
     };
     let output = arena(&[]);
     assert_eq!(object(&output)["page"], *path);

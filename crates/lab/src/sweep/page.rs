@@ -71,10 +71,6 @@ pub fn page(planned: &PlannedSweep, table: &RunTable, command: &str, provenance:
         planned.datapath
     );
     let mut page = Page::new(&planned.title, &subtitle);
-    page.add_style(
-        ".heat td{text-align:right} .heat th{font-weight:400} .maps{display:flex;flex-wrap:wrap;\
-         gap:1.5rem}",
-    );
     page.enable_live();
     page.add(&data.failures());
     data.add_plane(&mut page);

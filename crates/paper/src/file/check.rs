@@ -246,7 +246,7 @@ fn scenario(
         below = TomlTree::new(table.get_ref(), &text, 0, 1);
         // Who is compared, and what it is called, the paper says.
         for own in ["contenders", "title"] {
-            below.remove(own);
+            below.0.remove(own);
         }
         origins.push(TreeSource { file, text });
     }
@@ -420,7 +420,7 @@ fn contenders(
     if let Some(first) = written.contender.first() {
         distinct(context, &first.algorithm, &values)?;
     } else {
-        let own = |words: &TomlTree| words.contains_key("algorithm");
+        let own = |words: &TomlTree| words.0.contains_key("algorithm");
         if !matches!(words.0.get("workload"), Some(TomlNode::List(all)) if all.iter().all(own)) {
             return Err(context.source.problem(
                 written.name.span(),
