@@ -31,7 +31,11 @@ pub fn page(evaluation: &Evaluation, provenance: &Provenance) -> String {
     page.enable_live();
     page.add(&overview(evaluation));
     page.add(&warnings(evaluation));
-    page.add(&relative::section(evaluation));
+    let answers = evaluation.answers.iter();
+    let relative: Vec<_> = answers
+        .flat_map(|(question, answer)| answer.relative.iter().map(|result| (question.name, result)))
+        .collect();
+    page.add(&relative::section(&evaluation.algorithm, &relative));
     for (question, answer) in worst_first(evaluation) {
         page.add(&section(question, answer));
     }

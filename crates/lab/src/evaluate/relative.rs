@@ -4,7 +4,6 @@
 use ccplane_report::chart::{Axis, Chart, ChartSeries, GREY, figure};
 use ccplane_report::html::{escape, note};
 
-use super::Evaluation;
 use super::measured::Measured;
 
 /// Maximum number of labels; more do not fit.
@@ -59,43 +58,31 @@ impl RelativeResult {
     }
 }
 
-/// Returns the section of the page; empty if the algorithm ran nowhere next to a reference.
-pub(super) fn section(evaluation: &Evaluation) -> String {
-    let all: Vec<(&str, &RelativeResult)> = evaluation
-        .answers
-        .iter()
-        .flat_map(|(question, answer)| {
-            let results = answer.relative.iter();
-            results.map(|result| (question.name, result))
-        })
-        .collect();
+/// Returns the section of the page. `all` has the question of each result. The section is empty if the algorithm ran nowhere next to a reference.
+pub(super) fn section(algorithm: &str, all: &[(&str, &RelativeResult)]) -> String {
     if all.is_empty() {
         return String::new();
     }
     let mut references: Vec<&str> = Vec::new();
-    for (_, result) in &all {
+    for (_, result) in all {
         if !references.contains(&result.reference) {
             references.push(result.reference);
         }
     }
     let reference = references.join(" or ");
-    let chart = chart(&all, &reference);
-    let described = format!(
-        "goodput and queueing delay of {} compared with {reference}",
-        evaluation.algorithm
-    );
+    let chart = chart(all, &reference);
+    let described = format!("goodput and queueing delay of {algorithm} compared with {reference}");
     let about = format!(
-        "Each dot is a place where {} and {reference} ran with the same traffic, each on its own, \
+        "Each dot is a place where {algorithm} and {reference} ran with the same traffic, each on its own, \
          and delivered something. Up and to the left is better. Labels name the places with over \
          {share:.0}\u{a0}% less goodput or more delay, at most the {LABELS_MAX} worst; all places \
          are under Values.",
-        evaluation.algorithm,
         share = LABELLED_SHARE * 100.0
     );
     format!(
         "<section><h2>Goodput and delay compared with {}</h2><p><b>{}</b></p>{}{}</section>",
         escape(&reference),
-        escape(&finding(&evaluation.algorithm, &reference, &all)),
+        escape(&finding(algorithm, &reference, all)),
         note(&about),
         figure(&[chart], &described, "goodput-delay")
     )

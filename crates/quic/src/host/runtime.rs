@@ -28,7 +28,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use super::connections::ConnectionTable;
 use super::{Driver, HostError, HostOptions, LISTENING_HOST_ERROR};
-use connection::{Established, RuntimeConnection, StackError, StackFuture};
+use connection::{NewConnection, RuntimeConnection, StackError, StackFuture};
 use waker::EventWaker;
 
 /// Size of the socket's receive buffer, bytes.
@@ -40,7 +40,7 @@ const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200)
 /// Client or server of a stack.
 trait AsyncEndpoint: Send {
     /// Starts a connection. The future completes with its handshake.
-    fn connect(&self, _to: SocketAddr) -> StackFuture<Established> {
+    fn connect(&self, _to: SocketAddr) -> StackFuture<NewConnection> {
         Box::pin(ready(Err(LISTENING_HOST_ERROR.into())))
     }
 
@@ -49,7 +49,7 @@ trait AsyncEndpoint: Send {
     fn poll_accept(
         &mut self,
         _context: &mut Context<'_>,
-    ) -> Poll<Option<StackFuture<Established>>> {
+    ) -> Poll<Option<StackFuture<NewConnection>>> {
         Poll::Pending
     }
 
@@ -68,7 +68,7 @@ pub(super) struct Runtime {
     waker: Arc<EventWaker>,
     table: ConnectionTable<RuntimeConnection>,
     /// Handshakes of incoming connections.
-    handshakes: Vec<StackFuture<Established>>,
+    handshakes: Vec<StackFuture<NewConnection>>,
     endpoint: Box<dyn AsyncEndpoint>,
     ended: bool,
     runtime: tokio::runtime::Runtime,
@@ -125,7 +125,7 @@ impl Runtime {
         })
     }
 
-    fn insert(&mut self, handshake: StackFuture<Established>) -> u64 {
+    fn insert(&mut self, handshake: StackFuture<NewConnection>) -> u64 {
         let waker = EventWaker::new(&self.event);
         self.table.insert(self.client, |qlog| {
             RuntimeConnection::new(waker, handshake, qlog)

@@ -26,7 +26,7 @@ const READ_BYTES: usize = 16 << 10;
 pub(super) type StackError = Box<dyn Error + Send + Sync>;
 pub(super) type StackFuture<T> = Pin<Box<dyn Future<Output = Result<T, StackError>> + Send>>;
 /// Connection after its handshake, and the future of its only stream.
-pub(super) type Established = (Box<dyn AsyncConnection>, StackFuture<Streams>);
+pub(super) type NewConnection = (Box<dyn AsyncConnection>, StackFuture<Streams>);
 pub(super) type Streams = (Box<dyn SendStream>, ReceiveStream);
 pub(super) type ReceiveStream = Box<dyn AsyncRead + Send + Unpin>;
 
@@ -44,7 +44,7 @@ pub(super) trait SendStream: AsyncWrite + Send + Unpin {
 
 pub(super) struct RuntimeConnection {
     waker: Arc<EventWaker>,
-    handshake: Option<StackFuture<Established>>,
+    handshake: Option<StackFuture<NewConnection>>,
     connection: Option<Box<dyn AsyncConnection>>,
     opening: Option<StackFuture<Streams>>,
     send_stream: Option<Box<dyn SendStream>>,
@@ -64,7 +64,7 @@ pub(super) struct RuntimeConnection {
 impl RuntimeConnection {
     pub fn new(
         waker: Arc<EventWaker>,
-        handshake: StackFuture<Established>,
+        handshake: StackFuture<NewConnection>,
         qlog: Qlog,
     ) -> RuntimeConnection {
         RuntimeConnection {

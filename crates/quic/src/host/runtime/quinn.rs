@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use ::quinn::{Connection, Endpoint, EndpointConfig, Incoming, SendStream, TokioRuntime, VarInt};
 
-use super::connection::{AsyncConnection, Established, StackFuture};
+use super::connection::{AsyncConnection, NewConnection, StackFuture};
 use super::{AsyncEndpoint, Runtime, connection};
 use crate::Stack;
 use crate::host::configuration::define_configuration;
@@ -50,7 +50,7 @@ fn accept(endpoint: &Endpoint) -> Pin<Box<dyn Future<Output = Option<Incoming>> 
 }
 
 impl AsyncEndpoint for Quinn {
-    fn connect(&self, to: SocketAddr) -> StackFuture<Established> {
+    fn connect(&self, to: SocketAddr) -> StackFuture<NewConnection> {
         let endpoint = self.endpoint.clone();
         Box::pin(async move {
             let connecting = endpoint.connect(to, ccplane_link::identity::SUBJECT_NAME)?;
@@ -58,7 +58,10 @@ impl AsyncEndpoint for Quinn {
         })
     }
 
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Option<StackFuture<Established>>> {
+    fn poll_accept(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<StackFuture<NewConnection>>> {
         loop {
             let Some(incoming) = ready!(self.accepting.as_mut().poll(context)) else {
                 return Poll::Ready(None);
@@ -87,7 +90,7 @@ impl AsyncEndpoint for Quinn {
     }
 }
 
-fn established(connection: Connection, client: bool) -> Established {
+fn established(connection: Connection, client: bool) -> NewConnection {
     let opening = connection.clone();
     let stream = async move {
         let stream = if client {

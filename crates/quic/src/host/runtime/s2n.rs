@@ -16,7 +16,7 @@ use s2n_quic::provider::{io, tls};
 use s2n_quic::stream::SendStream;
 use s2n_quic::{Client, Connection, Server};
 
-use super::connection::{AsyncConnection, Established, StackError, StackFuture};
+use super::connection::{AsyncConnection, NewConnection, StackError, StackFuture};
 use super::{AsyncEndpoint, Runtime, connection};
 use crate::Stack;
 use crate::host::{
@@ -124,7 +124,7 @@ impl Limiter for ConnectionLimiter {
 }
 
 impl AsyncEndpoint for Client {
-    fn connect(&self, to: SocketAddr) -> StackFuture<Established> {
+    fn connect(&self, to: SocketAddr) -> StackFuture<NewConnection> {
         let to = Connect::new(to).with_server_name(ccplane_link::identity::SUBJECT_NAME);
         let attempt = Client::connect(self, to);
         Box::pin(async move { established(attempt.await?, true) })
@@ -137,7 +137,10 @@ impl AsyncEndpoint for Client {
 }
 
 impl AsyncEndpoint for Server {
-    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Option<StackFuture<Established>>> {
+    fn poll_accept(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<StackFuture<NewConnection>>> {
         let accepted = Server::poll_accept(self, context);
         accepted.map(|connection| {
             let established = established(connection?, false);
@@ -154,7 +157,7 @@ impl AsyncEndpoint for Server {
     }
 }
 
-fn established(connection: Connection, client: bool) -> Result<Established, StackError> {
+fn established(connection: Connection, client: bool) -> Result<NewConnection, StackError> {
     let (mut handle, mut acceptor) = connection.split();
     let stats = handle.query_event_context(SharedStats::clone)?;
     let connection = S2nConnection {

@@ -17,7 +17,7 @@ enum BrokenStack {
 struct BrokenConnection;
 
 impl AsyncEndpoint for BrokenStack {
-    fn connect(&self, _to: SocketAddr) -> StackFuture<Established> {
+    fn connect(&self, _to: SocketAddr) -> StackFuture<NewConnection> {
         let opening = Box::pin(poll_fn(|_| panic!("a stack may panic")));
         Box::pin(ready(Ok((Box::new(BrokenConnection) as _, opening as _))))
     }
@@ -25,7 +25,7 @@ impl AsyncEndpoint for BrokenStack {
     fn poll_accept(
         &mut self,
         _context: &mut Context<'_>,
-    ) -> Poll<Option<StackFuture<Established>>> {
+    ) -> Poll<Option<StackFuture<NewConnection>>> {
         match self {
             BrokenStack::Client => Poll::Pending,
             BrokenStack::EndedServer => Poll::Ready(None),
