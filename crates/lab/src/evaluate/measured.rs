@@ -4,7 +4,8 @@ use ccplane_report::chart::Axis;
 use ccplane_units::stats;
 use serde::{Deserialize, Serialize};
 
-use super::sketch::LOOKS;
+/// Samples of each flow, and bins of a link: as many as a chart shows and a criterion needs.
+pub(super) const SAMPLES: u64 = 300;
 use crate::metrics;
 use crate::result::{ContenderMetrics, ContenderResult, RunResult, Sample};
 
@@ -187,16 +188,16 @@ pub(super) fn mean(values: &[f64]) -> f64 {
 
 /// At most so many, each of as many neighbours.
 fn thin<T, U>(bins: &[T], together: impl Fn(&[T]) -> U) -> Vec<U> {
-    let each = bins.len().div_ceil(LOOKS as usize).max(1);
+    let each = bins.len().div_ceil(SAMPLES as usize).max(1);
     bins.chunks(each).map(together).collect()
 }
 
 /// A flow's goodput, Mbit/s, in bins of equal length over the run.
 fn goodputs(samples: &[Sample], span_ns: f64) -> Vec<f64> {
-    let width = span_ns / LOOKS as f64;
+    let width = span_ns / SAMPLES as f64;
     let mut at = 0;
     let mut had = 0;
-    (1..=LOOKS)
+    (1..=SAMPLES)
         .map(|bin| {
             let until = bin as f64 * width + 0.5;
             while samples.get(at).is_some_and(|s| s.at_ns as f64 <= until) {

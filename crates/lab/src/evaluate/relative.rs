@@ -58,7 +58,8 @@ impl RelativeResult {
     }
 }
 
-/// Returns the section of the page. `all` has the question of each result. The section is empty if the algorithm ran nowhere next to a reference.
+/// Returns the section of the page. `all` has the question of each result. The section is empty if
+/// the algorithm ran nowhere next to a reference.
 pub(super) fn section(algorithm: &str, all: &[(&str, &RelativeResult)]) -> String {
     if all.is_empty() {
         return String::new();

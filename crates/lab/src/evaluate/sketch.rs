@@ -4,6 +4,7 @@
 use std::fmt::{Display, Write};
 use std::path::Path;
 
+use super::measured::SAMPLES;
 use super::question::Run;
 use crate::scenario::Scenario;
 
@@ -11,9 +12,6 @@ use crate::scenario::Scenario;
 pub(super) const RATE: &str = "96mbit";
 /// Its round-trip time.
 pub(super) const RTT: &str = "20ms";
-
-/// Looks at each flow, and bins of a link: as many as a picture shows and a judge needs.
-pub(super) const LOOKS: u64 = 300;
 
 /// A scenario under construction. Unless it says otherwise: a dumbbell of the standard link, 30 s.
 #[derive(Clone, Debug)]
@@ -119,7 +117,7 @@ impl Sketch {
         let nanos = (self.seconds * 1e9).round() as u64;
         let text = format!(
             "{contenders}duration = \"{nanos}ns\"\nsample = \"{}ns\"\n\n{}\n{}\n{}",
-            (nanos / LOOKS).max(1),
+            (nanos / SAMPLES).max(1),
             self.network,
             self.rest,
             self.transport,
