@@ -287,6 +287,30 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "sweep",
+        &[
+            (
+                "count the runs and estimate their time",
+                "ccplane sweep sweep.toml --dry-run",
+            ),
+            (
+                "run a grid, or what is missing of it",
+                "ccplane sweep sweep.toml --out sweep",
+            ),
+            (
+                "make a third of the runs on each of three machines",
+                "ccplane sweep sweep.toml --out share-1 --shard 1/3",
+            ),
+        ],
+    ),
+    (
+        "sweep merge",
+        &[(
+            "combine the shares of three machines",
+            "ccplane sweep merge share-1 share-2 share-3 --out sweep",
+        )],
+    ),
+    (
         "evaluate",
         &[
             ("get a first result", "ccplane evaluate --alg copa --quick"),

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::files;
 use crate::jobs;
 use crate::progress::Progress;
-use crate::result::{ContenderResult, RunResult};
+use crate::result::{ContenderResult, RunResult, Setup};
 use crate::run::Backend;
 use crate::scenario::{Problem, Sweep};
 
@@ -107,7 +107,7 @@ pub fn run(
         if progress.is_cancelled() {
             return Err(Error::Interrupted);
         }
-        plan.run_one(index, backend, registry, options)
+        plan.run_one(index, backend, registry, options, progress)
     };
     let (total, mut done) = (order.len(), 0);
     jobs::each(&order, threads, work, |index, row| {
@@ -121,20 +121,21 @@ pub fn run(
 }
 
 impl SweepPlan {
-    /// Makes one run. An error is one of this machine or an interrupt; a failure of the run itself
-    /// is a row.
+    /// Makes one run, unless `progress` cancels it. An error is one of this machine or an interrupt; a
+    /// failure of the run itself is a row.
     pub fn run_one(
         &self,
         index: usize,
         backend: &dyn Backend,
         registry: &Registry,
         options: &SweepOptions,
+        progress: &dyn Progress,
     ) -> Result<RunRow, Error> {
         let Some(run) = self.planned.run(index) else {
             return Err(crate::sim::broken(format!("the sweep has no run {index}")));
         };
         let cpu_before = (options.cpu_time)();
-        let outcome = self.simulate(&run, backend, registry);
+        let outcome = self.simulate(&run, backend, registry, &CancelOnly(progress));
         let cpu_s = (options.cpu_time)()
             .zip(cpu_before)
             .map(|(now, then)| now - then);
@@ -164,19 +165,24 @@ impl SweepPlan {
         run: &PlannedRun,
         backend: &dyn Backend,
         registry: &Registry,
-    ) -> Result<(ContenderResult, crate::result::Setup), Error> {
+        progress: &dyn Progress,
+    ) -> Result<(ContenderResult, Setup), Error> {
         let scenario = self.scenario(run.point)?;
         let prepared = backend.prepare(&scenario, registry)?;
         let mut setup = prepared.setup();
         setup.seed = run.seed;
-        let result = prepared.run(scenario.contenders.first(), run.seed, &crate::NoProgress)?;
+        let result = prepared.run(scenario.contenders.first(), run.seed, progress)?;
         Ok((result, setup))
     }
 }
 
-/// Reads a sweep file and plans it.
-pub fn plan(sweep: Sweep, backend: &dyn Backend, registry: &Registry) -> Result<SweepPlan, Error> {
-    SweepPlan::new(sweep, backend, registry)
+/// Passes cancellation to a run, and not the progress within it.
+struct CancelOnly<'a>(&'a dyn Progress);
+
+impl Progress for CancelOnly<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
 }
 
 /// Moves a problem of a point's network to the line of the sweep file.

@@ -8,7 +8,7 @@ use ccplane::{SweepFolder, machine_name, thread_cpu_time};
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Sweep;
 use ccplane_lab::sweep::{self, RunRow, RunStore, SweepOptions};
-use ccplane_lab::{Error as RunError, Progress, Sim};
+use ccplane_lab::{Error as RunError, NoProgress, Progress, Sim};
 use pyo3::prelude::*;
 
 use crate::Error;
@@ -68,7 +68,9 @@ impl SweepPlan {
         let options = options(1, flows);
         let row = py.detach(|| {
             let (sim, registry) = (Sim::default(), &self.registry);
-            self.plan.run_one(index, &sim, registry, &options)
+            let progress = NoProgress;
+            self.plan
+                .run_one(index, &sim, registry, &options, &progress)
         });
         let row = row.map_err(failed)?;
         serde_json::to_string(&row).map_err(|why| Error::new_err(why.to_string()))

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use ccplane_lab::Backend;
 use ccplane_lab::sweep::{RunStore, SweepOptions, SweepPlan};
+use ccplane_lab::{Backend, NoProgress};
 use ccplane_report::html::milliseconds;
 use serde_json::json;
 
@@ -56,7 +56,7 @@ pub fn estimate(
             break;
         }
         let row = plan
-            .run_one(*index, backend, registry, &options)
+            .run_one(*index, backend, registry, &options, &NoProgress)
             .map_err(failure)?;
         bytes += serde_json::to_string(&row).unwrap_or_default().len();
         samples += 1;

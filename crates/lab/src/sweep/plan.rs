@@ -135,10 +135,8 @@ impl SweepPlan {
         let planned = PlannedSweep {
             schema: SWEEP_SCHEMA,
             behaviour: behaviour_version().to_owned(),
-            title: sweep
-                .title
-                .clone()
-                .unwrap_or_else(|| sweep.file().to_owned()),
+            // Without the folder, which differs between the machines of a sweep.
+            title: sweep.title.clone().unwrap_or_else(|| file_stem(&sweep)),
             datapath: backend.name().to_owned(),
             axes: sweep.axes.iter().map(|axis| axis.column_name()).collect(),
             points: points.iter().map(values).collect(),
@@ -185,6 +183,12 @@ impl SweepPlan {
     pub fn sweep(&self) -> &Sweep {
         &self.sweep
     }
+}
+
+/// Returns the name of the sweep's file without its folder and extension.
+fn file_stem(sweep: &Sweep) -> String {
+    let stem = Path::new(sweep.file()).file_stem();
+    stem.map_or(String::new(), |stem| stem.to_string_lossy().into_owned())
 }
 
 /// Version of what the program computes: a hash of the golden digests, which change with every

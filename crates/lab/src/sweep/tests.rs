@@ -37,7 +37,7 @@ impl Folder {
 
     fn plan(&self, text: &str) -> SweepPlan {
         let sweep = Sweep::parse("sweep.toml", text, &self.0).unwrap();
-        plan(sweep, &Sim::default(), &Registry::builtin()).unwrap()
+        SweepPlan::new(sweep, &Sim::default(), &Registry::builtin()).unwrap()
     }
 
     fn run(&self, text: &str, out: &str, options: &SweepOptions) -> (usize, String) {
@@ -160,7 +160,7 @@ fn a_mistake_of_a_late_point_is_found_before_the_first_run() {
     let wrong = |grid: &str| {
         let text = format!("scenario = \"base.toml\"\n[grid]\n{grid}\n");
         let sweep = Sweep::parse("sweep.toml", &text, &folder.0).unwrap();
-        let Err(error) = plan(sweep, &Sim::default(), &Registry::builtin()) else {
+        let Err(error) = SweepPlan::new(sweep, &Sim::default(), &Registry::builtin()) else {
             panic!("{grid} is wrong")
         };
         error.to_string()
