@@ -24,7 +24,7 @@ const ROWS_MAX: usize = 200;
 /// Maximum number of failed runs in the warning.
 const FAILURES_MAX: usize = 8;
 /// Ratio of the largest to the smallest position above which an axis is logarithmic.
-const LOG_RATIO: f64 = 30.0;
+const LOG_RATIO: f64 = 10.0;
 /// Share of colour in the cell with the largest value of a heat map, percent. Text stays readable.
 const HEAT_PERCENT_MAX: f64 = 55.0;
 
@@ -368,8 +368,13 @@ impl<'p> SweepPage<'p> {
                 axis_label(name(*first)),
                 axis_label(name(*second))
             );
-            let note = "Mean over all other axes and the seeds. A darker cell is a larger value.";
-            html += &format!("<p class=\"note\">{note}{}</p>", self.omitted());
+            html += &format!(
+                "<p class=\"note\">Rows: {}; columns: {}. Mean over all other axes and the seeds. A \
+                 stronger colour is a larger value.{}</p>",
+                escape(&axis_label(name(*first))),
+                escape(&axis_label(name(*second))),
+                self.omitted()
+            );
             page.add_section(&heading, &html);
         }
         let omitted = pairs.len().saturating_sub(PAIRS_MAX);
