@@ -263,6 +263,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     ("bench control-loop", &[("", "ccplane bench control-loop")]),
     ("bench agent", &[("", "ccplane bench agent")]),
+    ("bench sweep", &[("", "ccplane bench sweep")]),
     ("bench kernel", &[("", "ccplane bench kernel")]),
     ("bench dx", &[("", "ccplane bench dx")]),
     ("bench transport", &[("", "ccplane bench transport")]),

@@ -72,6 +72,8 @@ fn carry(hosts: &mut [QuicHost; 2], bytes: u64, connections: usize) {
         .collect();
     let (mut written, mut taken) = (vec![0u64; connections], vec![0u64; connections]);
     let mut accepted = Vec::new();
+    // Once: connections whose stream is full would repeat it at every poll.
+    let content: Vec<u8> = (0..bytes).map(pattern).collect();
     let late = Instant::now() + TIMEOUT;
     while taken.iter().any(|taken| *taken < bytes)
         || ids.iter().any(|id| !hosts[1].has_sent_all(*id))
@@ -80,10 +82,8 @@ fn carry(hosts: &mut [QuicHost; 2], bytes: u64, connections: usize) {
         for (id, written) in ids.iter().zip(&mut written) {
             assert_eq!(hosts[1].failure(*id), None);
             while *written < bytes {
-                let piece: Vec<u8> = (*written..bytes.min(*written + 16_384))
-                    .map(pattern)
-                    .collect();
-                match hosts[1].write(*id, &piece) {
+                let end = bytes.min(*written + 16_384);
+                match hosts[1].write(*id, &content[*written as usize..end as usize]) {
                     0 => break,
                     count => *written += count as u64,
                 }
