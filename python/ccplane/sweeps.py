@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from . import Algorithm, Error, _ccplane, _toml, tables
@@ -109,9 +109,9 @@ def read(out: str | os.PathLike[str]) -> tables.Table:
 def _read(grid: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[str, str, str]:
     """Returns the name, the text and the folder of a sweep."""
     if isinstance(grid, Mapping):
-        scenario = grid.get("scenario")
-        if isinstance(scenario, str | os.PathLike):
-            path = os.fspath(scenario)
+        scenario: Any = grid.get("scenario")
+        if scenario is not None and not isinstance(scenario, Mapping):
+            path: str = os.fspath(scenario)
             # Workers have copies of the files in other folders.
             grid = {**grid, "scenario": os.path.relpath(path) if os.path.isabs(path) else path}
         return "sweep", _toml.dumps(grid), os.getcwd()
@@ -142,7 +142,7 @@ def _files(plan: _ccplane.SweepPlan, folder: str) -> tuple[tuple[str, bytes], ..
 
 
 @contextlib.contextmanager
-def _bar(progress: bool) -> Iterator[Callable[[float], None] | None]:
+def _bar(progress: bool) -> Generator[Callable[[float], None] | None]:
     """Shows the share done and the time left on a terminal."""
     if not progress or not sys.stderr.isatty():
         yield None
