@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from . import Algorithm, Error, _ccplane, _toml, tables
 
@@ -111,7 +111,7 @@ def _read(grid: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[str, str, s
     if isinstance(grid, Mapping):
         scenario: Any = grid.get("scenario")
         if scenario is not None and not isinstance(scenario, Mapping):
-            path: str = os.fspath(scenario)
+            path = os.fspath(cast("str | os.PathLike[str]", scenario))
             # Workers have copies of the files in other folders.
             grid = {**grid, "scenario": os.path.relpath(path) if os.path.isabs(path) else path}
         return "sweep", _toml.dumps(grid), os.getcwd()
