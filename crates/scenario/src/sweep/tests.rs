@@ -178,3 +178,17 @@ fn a_sweep_of_too_many_runs_is_refused_before_it_is_listed() {
     let problem = parse(text).unwrap().points().unwrap_err();
     assert!(problem.message().starts_with("the sweep has "), "{problem}");
 }
+
+#[test]
+fn the_inputs_of_the_fuzz_target_are_valid_sweeps() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/sweep");
+    let mut count = 0;
+    for entry in std::fs::read_dir(seeds).unwrap() {
+        let sweep = Sweep::read(&entry.unwrap().path()).unwrap();
+        for point in sweep.points().unwrap() {
+            sweep.scenario(&point).unwrap();
+            count += 1;
+        }
+    }
+    assert!(count > 10, "{count} points");
+}
