@@ -2,25 +2,22 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::evaluate::{self, Options, QUESTIONS};
-use ccplane_lab::{Backend, Progress, Sim};
+use ccplane_lab::{Backend, Sim};
 use ccplane_lab::{Contender, Error};
 use ccplane_report::Provenance;
 #[cfg(feature = "host")]
 use ccplane_testbed::{RealPackets, TransportKind};
 use clap::{Args, ValueEnum};
-use indicatif::ProgressBar;
 
 use crate::Registry;
 #[cfg(feature = "host")]
 use crate::doctor;
 use crate::exit::{Failure, FailureKind};
-use crate::run::{command_line, failure, percent_bar, show};
+use crate::results;
+use crate::run::{BarProgress, command_line, failure};
 use crate::threads::threads;
-use crate::{interrupt, results};
 
 #[derive(Args)]
 pub struct EvaluateArgs {
@@ -99,10 +96,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
     };
     evaluate::check(&options, &*backend, registry).map_err(failure)?;
     prepare(&out, args)?;
-    let shown = EvaluateProgress {
-        bar: percent_bar(),
-        stop: interrupt::flag()?,
-    };
+    let shown = BarProgress::start()?;
     let evaluation = evaluate::run(&options, &*backend, registry, &shown);
     shown.bar.finish_and_clear();
     let evaluation = evaluation.map_err(|error| match error {
@@ -249,21 +243,6 @@ fn again(command: &str) -> String {
         }
     }
     kept.join(" ")
-}
-
-struct EvaluateProgress {
-    bar: ProgressBar,
-    stop: Arc<AtomicBool>,
-}
-
-impl Progress for EvaluateProgress {
-    fn on_progress(&self, share: f64, question: &str) {
-        show(&self.bar, share, question);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        interrupt::raised(&self.stop)
-    }
 }
 
 #[cfg(test)]

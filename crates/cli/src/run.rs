@@ -534,6 +534,32 @@ pub fn show(bar: &ProgressBar, share: f64, what: &str) {
     }
 }
 
+/// Progress bar on a terminal, which Ctrl-C cancels.
+pub struct BarProgress {
+    pub bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+}
+
+impl BarProgress {
+    /// Shows the bar, and catches Ctrl-C.
+    pub fn start() -> Result<BarProgress, Failure> {
+        Ok(BarProgress {
+            bar: percent_bar(),
+            stop: interrupt::flag()?,
+        })
+    }
+}
+
+impl Progress for BarProgress {
+    fn on_progress(&self, share: f64, what: &str) {
+        show(&self.bar, share, what);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        interrupt::raised(&self.stop)
+    }
+}
+
 /// Progress bar on a terminal. Also writes results of single seeds to folders of their own.
 struct RunProgress<'a> {
     bar: ProgressBar,

@@ -7,19 +7,15 @@ mod parquet;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ccplane_lab::scenario::Sweep;
 use ccplane_lab::sweep::{self, PlannedSweep, RunStore, Shard, SweepOptions, SweepPlan};
-use ccplane_lab::{Error, Progress, Sim};
+use ccplane_lab::{Error, Sim};
 use clap::{Args, Subcommand, ValueEnum};
-use indicatif::ProgressBar;
 
 use crate::Registry;
 use crate::exit::{Failure, FailureKind};
-use crate::interrupt;
-use crate::run::{command_line, failure, percent_bar, show};
+use crate::run::{BarProgress, command_line, failure};
 use crate::threads::threads;
 pub use folder::SweepFolder;
 use folder::{PLAN_FILE, SOURCE_FILES};
@@ -113,10 +109,7 @@ pub fn run(args: &SweepArgs, registry: &Registry, json: bool) -> Result<(), Fail
     };
     let (folder, mut store) = SweepFolder::open(out)?;
     folder.write_plan(&plan.planned, plan.sweep().texts())?;
-    let shown = SweepProgress {
-        bar: percent_bar(),
-        stop: interrupt::flag()?,
-    };
+    let shown = BarProgress::start()?;
     let made = sweep::run(&plan, &backend, registry, &options, &mut store, &shown);
     shown.bar.finish_and_clear();
     // Also after an interrupt: the tables contain what is finished.
@@ -234,19 +227,4 @@ fn different(first: &PlannedSweep, at: &Path, second: &PlannedSweep, there: &Pat
         true => "run the same sweep file, with the same files next to it, on all machines",
     };
     Failure::text(FailureKind::Usage, what).hint(hint)
-}
-
-struct SweepProgress {
-    bar: ProgressBar,
-    stop: Arc<AtomicBool>,
-}
-
-impl Progress for SweepProgress {
-    fn on_progress(&self, share: f64, what: &str) {
-        show(&self.bar, share, what);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        interrupt::raised(&self.stop)
-    }
 }

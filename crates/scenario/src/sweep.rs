@@ -101,6 +101,12 @@ impl Sweep {
         file::parse(SourceText { file, text }, folder)
     }
 
+    /// Returns a file of the sweep, for problems.
+    fn source(&self, index: usize) -> SourceText<'_> {
+        let empty = SourceText { file: "", text: "" };
+        self.sources.get(index).map_or(empty, TreeSource::source)
+    }
+
     /// Returns the name of the sweep's file.
     pub fn file(&self) -> &str {
         self.sources
@@ -233,8 +239,7 @@ impl Sweep {
     /// Converts a problem of the scenario's network, found after its text was checked.
     pub fn locate(&self, point: &SweepPoint, problem: &Problem) -> Problem {
         let place = self.describe(point);
-        let source = self.sources.get(SWEEP_SOURCE).map(TreeSource::source);
-        let source = source.unwrap_or(SourceText { file: "", text: "" });
+        let source = self.source(SWEEP_SOURCE);
         source.problem(
             self.scenario_line.span.clone(),
             format!("{}{}", problem.message(), place),
@@ -285,14 +290,12 @@ impl Sweep {
 
     fn placeholder_problem(&self, name: &str, location: &SourceLocation) -> Problem {
         let known: Vec<&str> = self.axes.iter().flat_map(SweepAxis::names).collect();
-        let source = self.sources.get(location.source).map(TreeSource::source);
-        let source = source.unwrap_or(SourceText { file: "", text: "" });
+        let source = self.source(location.source);
         file::unknown_placeholder(source, name, &location.span, &known)
     }
 
     fn path_problem(&self, value: &AxisValue, reason: &str) -> Problem {
-        let source = self.sources.get(SWEEP_SOURCE).map(TreeSource::source);
-        let source = source.unwrap_or(SourceText { file: "", text: "" });
+        let source = self.source(SWEEP_SOURCE);
         source.problem(
             value.key_span.clone(),
             reason,

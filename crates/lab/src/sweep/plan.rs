@@ -161,22 +161,13 @@ impl SweepPlan {
         self.sweep.scenario(point).map_err(Error::Scenario)
     }
 
-    /// Returns a run's point and seed in words, for progress.
+    /// Returns the values of a run's point in words, for progress.
     pub fn label(&self, index: usize) -> String {
         let seeds = self.planned.seeds.len().max(1);
         let cells = self.planned.points.get(index / seeds);
         let words = cells.into_iter().flatten().map(Cell::to_string);
         let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
         words.join(" ")
-    }
-
-    /// Returns the virtual time of all runs together, seconds.
-    pub fn virtual_time_s(&self) -> Result<f64, Error> {
-        let mut sum = 0.0;
-        for point in 0..self.points.len() {
-            sum += self.scenario(point)?.duration.as_secs_f64();
-        }
-        Ok(sum * self.planned.seeds.len() as f64)
     }
 
     /// Returns the sweep.
