@@ -1,7 +1,8 @@
 //! s2n-quic with its own driver.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -184,7 +185,15 @@ struct S2nConnection {
 
 impl AsyncConnection for S2nConnection {
     fn stats(&self) -> QuicStats {
-        *self.stats.lock()
+        let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        QuicStats {
+            srtt: ccplane_units::Duration::from_nanos(load(&self.stats.srtt_ns)),
+            cwnd: load(&self.stats.cwnd),
+            mtu: u16::try_from(load(&self.stats.mtu)).unwrap_or(u16::MAX),
+            sent: load(&self.stats.sent),
+            lost: load(&self.stats.lost),
+            ..QuicStats::default()
+        }
     }
 
     fn close(&self, code: u32) {
@@ -198,14 +207,17 @@ impl connection::SendStream for SendStream {
     }
 }
 
-#[derive(Clone, Default)]
-struct SharedStats(Arc<Mutex<QuicStats>>);
-
-impl SharedStats {
-    fn lock(&self) -> MutexGuard<'_, QuicStats> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Statistics of a connection, written at every packet without a lock.
+#[derive(Default)]
+struct AtomicStats {
+    srtt_ns: AtomicU64,
+    cwnd: AtomicU64,
+    mtu: AtomicU64,
+    sent: AtomicU64,
+    lost: AtomicU64,
 }
+
+type SharedStats = Arc<AtomicStats>;
 
 /// Event subscriber that records the statistics of each connection.
 struct StatsRecorder;
@@ -218,11 +230,12 @@ impl Subscriber for StatsRecorder {
     }
 
     fn on_packet_sent(&mut self, stats: &mut SharedStats, _: &Meta, _: &PacketSent) {
-        stats.lock().sent += 1;
+        stats.sent.fetch_add(1, Ordering::Relaxed);
     }
 
     fn on_packet_lost(&mut self, stats: &mut SharedStats, _: &Meta, event: &PacketLost<'_>) {
-        stats.lock().lost += u64::from(!event.is_mtu_probe);
+        let lost = u64::from(!event.is_mtu_probe);
+        stats.lost.fetch_add(lost, Ordering::Relaxed);
     }
 
     fn on_recovery_metrics(
@@ -231,12 +244,14 @@ impl Subscriber for StatsRecorder {
         _: &Meta,
         event: &RecoveryMetrics<'_>,
     ) {
-        let mut stats = stats.lock();
-        stats.srtt = event.smoothed_rtt.into();
-        stats.cwnd = event.congestion_window.into();
+        let srtt = u64::try_from(event.smoothed_rtt.as_nanos()).unwrap_or(u64::MAX);
+        stats.srtt_ns.store(srtt, Ordering::Relaxed);
+        let cwnd = event.congestion_window.into();
+        stats.cwnd.store(cwnd, Ordering::Relaxed);
     }
 
     fn on_mtu_updated(&mut self, stats: &mut SharedStats, _: &Meta, event: &MtuUpdated) {
-        stats.lock().mtu = event.mtu;
+        let mtu = event.mtu.into();
+        stats.mtu.store(mtu, Ordering::Relaxed);
     }
 }
