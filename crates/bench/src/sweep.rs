@@ -121,7 +121,7 @@ fn make_runs(
         threads,
         shard: None,
         limit: None,
-        series: None,
+        keep: None,
         flows: false,
         cpu_time: ccplane::thread_cpu_time,
         machine: ccplane::machine_name(),

@@ -29,6 +29,7 @@ use crate::{interrupt, results};
 mod packets;
 
 use packets::Stack;
+pub use packets::backend_of_sweep;
 
 #[derive(Args)]
 pub struct RunArgs {
@@ -108,10 +109,14 @@ pub struct RunArgs {
 
 /// Datapath of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RunDatapath {
+pub enum RunDatapath {
+    /// The simulator.
     Sim,
+    /// Kernel TCP.
     Linux,
+    /// ccplane's transport over UDP.
     Udp,
+    /// A QUIC stack.
     Quic(Stack),
 }
 

@@ -2,6 +2,7 @@
 
 mod estimate;
 mod folder;
+mod kept;
 #[cfg(feature = "host")]
 mod parquet;
 
@@ -10,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 use ccplane_lab::scenario::Sweep;
 use ccplane_lab::sweep::{self, PlannedSweep, RunStore, Shard, SweepOptions, SweepPlan};
-use ccplane_lab::{Error, Sim};
+use ccplane_lab::{Backend, Error, Sim};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::Registry;
 use crate::exit::{Failure, FailureKind};
-use crate::run::{BarProgress, command_line, failure};
+use crate::run::{BarProgress, RunDatapath, backend_of_sweep, command_line, failure};
 use crate::threads::threads;
-pub use folder::SweepFolder;
 use folder::{PLAN_FILE, SOURCE_FILES};
+pub use folder::{SweepFolder, SweepSummary};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -40,10 +41,14 @@ pub struct SweepArgs {
     /// Make at most N runs, for a first look. The same command without it makes the rest.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Also keep the time series of every run in the folder `series`, or a row per flow in
-    /// flows.parquet.
+    /// Also keep a row per flow in flows.parquet, or time series of every run: bytes received over
+    /// time, bundles, the distribution of delays, or all files of `ccplane run`.
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     keep: Vec<KeptData>,
+    /// Datapath of all runs. On real packets they run one after the other, as often as the file
+    /// says in `repeats`, and need root.
+    #[arg(long, value_name = "DATAPATH")]
+    datapath: Option<RunDatapath>,
     /// Check every scenario, and print how many runs the sweep makes, how long they take and how
     /// much they write.
     #[arg(long)]
@@ -70,15 +75,18 @@ struct MergeArgs {
 
 /// Data of a run besides its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum KeptData {
-    /// The files of `ccplane run`: time series of windows, rates and delays.
-    Series,
+pub enum KeptData {
     /// One row per flow.
     Flows,
+    /// Bytes received over time, by flow and by workload.
+    Received,
+    /// Samples and changes of mode of bundles.
+    Bundles,
+    /// Distribution of the delay in the bottleneck's queue.
+    Delays,
+    /// The files of `ccplane run`: time series of windows, rates and delays.
+    Series,
 }
-
-/// Folder of the runs' time series.
-const SERIES_FOLDER: &str = "series";
 
 pub fn run(args: &SweepArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     if let Some(SweepCommand::Merge(args)) = &args.command {
@@ -88,68 +96,131 @@ pub fn run(args: &SweepArgs, registry: &Registry, json: bool) -> Result<(), Fail
         return Err(Failure::text(FailureKind::Usage, "there is no sweep file"));
     };
     let sweep = Sweep::read(file).map_err(|error| failure(Error::ScenarioFile(error)))?;
-    let backend = Sim::default();
-    let plan = SweepPlan::new(sweep, &backend, registry).map_err(failure)?;
-    let options = options(args)?;
-    if args.dry_run {
-        let store = match &args.out {
-            Some(out) if out.join(sweep::FINISHED_FILE).exists() => {
-                let mut store = RunStore::in_memory();
-                store.read(out).map_err(|e| failure(Error::Store(e)))?;
-                store
-            }
-            _ => RunStore::in_memory(),
-        };
-        let estimate = estimate::estimate(&plan, &backend, registry, &options, &store)?;
-        estimate.print(json);
-        return Ok(());
-    }
-    let Some(out) = &args.out else {
-        return Err(Failure::text(FailureKind::Usage, "--out is missing"));
-    };
-    let (folder, mut store) = SweepFolder::open(out)?;
-    folder.write_plan(&plan.planned, plan.sweep().texts())?;
-    let shown = BarProgress::start()?;
-    let made = sweep::run(&plan, &backend, registry, &options, &mut store, &shown);
-    shown.bar.finish_and_clear();
-    // Also after an interrupt: the tables contain what is finished.
-    let summary = folder.write_tables(&plan.planned, &store, options.flows, &command_line())?;
-    let made = made.map_err(|error| match error {
-        Error::Interrupted => {
-            let what = format!(
-                "interrupted with {} of {} runs",
-                summary.finished, summary.runs
-            );
-            Failure::text(FailureKind::Interrupted, what).hint(format!(
-                "the finished runs are in {}; the same command makes the rest",
-                out.display()
-            ))
-        }
-        error => failure(error),
-    })?;
-    summary.print(Some(made), json);
-    Ok(())
-}
-
-fn options(args: &SweepArgs) -> Result<SweepOptions, Failure> {
     let threads = match args.threads {
         Some(0) => {
             let what = "--threads 0: at least one thread is needed";
             return Err(Failure::text(FailureKind::Usage, what).hint("give 1 or more"));
         }
-        Some(threads) => threads,
-        None => threads()?,
+        threads => threads,
     };
-    let series = args.out.as_ref().map(|out| out.join(SERIES_FOLDER));
-    Ok(SweepOptions {
+    let request = SweepRequest {
+        sweep,
+        datapath: args.datapath.unwrap_or(RunDatapath::Sim),
         threads,
         shard: args.shard,
         limit: args.limit,
-        series: series.filter(|_| args.keep.contains(&KeptData::Series)),
-        flows: args.keep.contains(&KeptData::Flows),
-        cpu_time: thread_cpu_time,
-        machine: machine_name(),
-    })
+        kept: args.keep.clone(),
+    };
+    if args.dry_run {
+        return request.estimate(args.out.as_deref(), registry, json);
+    }
+    let Some(out) = &args.out else {
+        return Err(Failure::text(FailureKind::Usage, "--out is missing"));
+    };
+    let (summary, made) = request.run(out, registry, &command_line())?;
+    summary.print(Some(made), json);
+    Ok(())
+}
+
+/// Sweep with everything that its runs depend on.
+pub struct SweepRequest {
+    /// The sweep.
+    pub sweep: Sweep,
+    /// Datapath of all runs.
+    pub datapath: RunDatapath,
+    /// Simulations at the same time; `None`: one per CPU.
+    pub threads: Option<usize>,
+    /// Share of the runs to make; `None`: all.
+    pub shard: Option<Shard>,
+    /// Maximum number of runs to make; `None`: all.
+    pub limit: Option<usize>,
+    /// Data to keep besides the table of runs.
+    pub kept: Vec<KeptData>,
+}
+
+impl SweepRequest {
+    /// Makes the missing runs and writes the tables to `out`. `command` reproduces them. Returns the
+    /// number of runs made.
+    pub fn run(
+        self,
+        out: &Path,
+        registry: &Registry,
+        command: &str,
+    ) -> Result<(SweepSummary, usize), Failure> {
+        let options = self.options(Some(out))?;
+        let flows = options.flows;
+        let (plan, backend) = self.plan(registry)?;
+        let (folder, mut store) = SweepFolder::open(out)?;
+        folder.write_plan(&plan.planned, plan.sweep().texts())?;
+        let shown = BarProgress::start()?;
+        let made = sweep::run(&plan, &*backend, registry, &options, &mut store, &shown);
+        shown.bar.finish_and_clear();
+        // Also after an interrupt: the tables contain what is finished.
+        let summary = folder.write_tables(&plan.planned, &store, flows, command)?;
+        let made = made.map_err(|error| match error {
+            Error::Interrupted => {
+                let what = format!(
+                    "interrupted with {} of {} runs",
+                    summary.finished, summary.runs
+                );
+                Failure::text(FailureKind::Interrupted, what).hint(format!(
+                    "the finished runs are in {}; the same command makes the rest",
+                    out.display()
+                ))
+            }
+            error => failure(error),
+        })?;
+        Ok((summary, made))
+    }
+
+    /// Prints the cost of the missing runs. Writes nothing.
+    fn estimate(self, out: Option<&Path>, registry: &Registry, json: bool) -> Result<(), Failure> {
+        let options = self.options(out)?;
+        let (plan, backend) = self.plan(registry)?;
+        let mut store = RunStore::in_memory();
+        if let Some(out) = out.filter(|out| out.join(sweep::FINISHED_FILE).exists()) {
+            store.read(out).map_err(|e| failure(Error::Store(e)))?;
+        }
+        let estimate = estimate::estimate(&plan, &*backend, registry, &options, &store)?;
+        estimate.print(json);
+        Ok(())
+    }
+
+    /// Checks every scenario of the sweep, and this host for runs on real packets.
+    fn plan(self, registry: &Registry) -> Result<(SweepPlan, Box<dyn Backend>), Failure> {
+        let backend = self.backend(registry)?;
+        let plan = SweepPlan::new(self.sweep, &*backend, registry).map_err(failure)?;
+        Ok((plan, backend))
+    }
+
+    fn backend(&self, registry: &Registry) -> Result<Box<dyn Backend>, Failure> {
+        if self.datapath == RunDatapath::Sim {
+            return Ok(Box::new(Sim::default()));
+        }
+        let points = self.sweep.points();
+        let scenarios = points.and_then(|points| {
+            let scenarios = points.iter().map(|point| self.sweep.scenario(point));
+            scenarios.collect::<Result<Vec<_>, _>>()
+        });
+        let scenarios = scenarios.map_err(|problem| failure(Error::Scenario(problem)))?;
+        backend_of_sweep(self.datapath, &scenarios, registry)
+    }
+
+    fn options(&self, out: Option<&Path>) -> Result<SweepOptions, Failure> {
+        let threads = match self.threads {
+            Some(threads) => threads,
+            None => threads()?,
+        };
+        Ok(SweepOptions {
+            threads,
+            shard: self.shard,
+            limit: self.limit,
+            keep: out.and_then(|out| kept::keep(out, &self.kept)),
+            flows: self.kept.contains(&KeptData::Flows),
+            cpu_time: thread_cpu_time,
+            machine: machine_name(),
+        })
+    }
 }
 
 /// Returns the name of this machine.

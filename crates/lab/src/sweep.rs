@@ -10,25 +10,24 @@ mod columns;
 mod page;
 mod plan;
 mod row;
+mod series;
 mod store;
 mod table;
-
-use std::path::PathBuf;
 
 use ccplane_algorithms::Registry;
 
 use crate::error::Error;
-use crate::files;
 use crate::jobs;
 use crate::progress::Progress;
 use crate::result::{ContenderResult, RunResult, Setup};
 use crate::run::Backend;
-use crate::scenario::{Problem, Sweep};
+use crate::scenario::{Problem, Scenario, Sweep};
 
 pub use columns::Cell;
 pub use page::page;
 pub use plan::{PlannedRun, PlannedSweep, SWEEP_SCHEMA, SweepPlan, behaviour_version};
 pub use row::{RunRow, RunTiming};
+pub use series::RunSeries;
 pub use store::{FINISHED_FILE, RunStore, StoreError};
 pub use table::{ColumnValues, RunTable, TableColumn};
 
@@ -58,6 +57,9 @@ impl std::str::FromStr for Shard {
     }
 }
 
+/// Function that stores the time series of a run, given its identity, its scenario and its result.
+pub type KeepSeries = dyn Fn(&str, &Scenario, &RunResult) -> Result<(), Error> + Send + Sync;
+
 /// Options of [`run`].
 pub struct SweepOptions {
     /// Threads of the simulator. The table does not depend on it.
@@ -66,8 +68,8 @@ pub struct SweepOptions {
     pub shard: Option<Shard>,
     /// Maximum number of runs to make; `None`: all that are missing.
     pub limit: Option<usize>,
-    /// Folder for the result files of every run; `None` writes none.
-    pub series: Option<PathBuf>,
+    /// Called with every successful run, to store its time series; `None` stores none.
+    pub keep: Option<Box<KeepSeries>>,
     /// True to store a row per flow.
     pub flows: bool,
     /// Returns the CPU time of the calling thread in seconds, if the platform has it.
@@ -135,7 +137,14 @@ impl SweepPlan {
             return Err(crate::sim::broken(format!("the sweep has no run {index}")));
         };
         let cpu_before = (options.cpu_time)();
-        let outcome = self.simulate(&run, backend, registry, &CancelOnly(progress));
+        let scenario = self.scenario(run.point)?;
+        let outcome = simulate(
+            &scenario,
+            run.seed,
+            backend,
+            registry,
+            &CancelOnly(progress),
+        );
         let cpu_s = (options.cpu_time)()
             .zip(cpu_before)
             .map(|(now, then)| now - then);
@@ -147,33 +156,32 @@ impl SweepPlan {
                 return Ok(RunRow::failed(&run.id, &error.to_string(), timing));
             }
         };
-        if let Some(folder) = &options.series {
+        if let Some(keep) = &options.keep {
             let result = RunResult {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 setup,
                 contenders: vec![result.clone()],
                 ..RunResult::default()
             };
-            files::write_metrics(&result, &folder.join(&run.id)).map_err(Error::Results)?;
+            keep(&run.id, &scenario, &result)?;
         }
         let timing = RunTiming::new(result.host.wall_s, cpu_s, &options.machine);
         Ok(RunRow::new(&run.id, &result, options.flows, timing))
     }
+}
 
-    fn simulate(
-        &self,
-        run: &PlannedRun,
-        backend: &dyn Backend,
-        registry: &Registry,
-        progress: &dyn Progress,
-    ) -> Result<(ContenderResult, Setup), Error> {
-        let scenario = self.scenario(run.point)?;
-        let prepared = backend.prepare(&scenario, registry)?;
-        let mut setup = prepared.setup();
-        setup.seed = run.seed;
-        let result = prepared.run(scenario.contenders.first(), run.seed, progress)?;
-        Ok((result, setup))
-    }
+fn simulate(
+    scenario: &Scenario,
+    seed: u64,
+    backend: &dyn Backend,
+    registry: &Registry,
+    progress: &dyn Progress,
+) -> Result<(ContenderResult, Setup), Error> {
+    let prepared = backend.prepare(scenario, registry)?;
+    let mut setup = prepared.setup();
+    setup.seed = seed;
+    let result = prepared.run(scenario.contenders.first(), seed, progress)?;
+    Ok((result, setup))
 }
 
 /// Passes cancellation to a run, and not the progress within it.

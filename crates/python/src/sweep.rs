@@ -107,7 +107,7 @@ fn options(threads: usize, flows: bool) -> SweepOptions {
         threads,
         shard: None,
         limit: None,
-        series: None,
+        keep: None,
         flows,
         cpu_time: thread_cpu_time,
         machine: machine_name(),

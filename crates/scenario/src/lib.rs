@@ -43,7 +43,7 @@ pub use seeds::{BadSeeds, Seeds};
 pub use shipped::{GOLDEN_DIGESTS, shipped};
 pub use single_link::{Capacity, SingleLink};
 pub use stamps::{JitterShape, StampErrors};
-pub use sweep::{AxisQuantity, AxisValue, SWEEP_RUNS_MAX, Sweep, SweepAxis, SweepPoint};
+pub use sweep::{AxisQuantity, AxisValue, SWEEP_RUNS_MAX, Sweep, SweepAxis, SweepPoint, SweepSize};
 pub use toml_file::{
     FileError, ParsedValue, Problem, SourceText, SpannedValue, ToSpan, ValueOrList, suggestions,
     toml_list, toml_string,

@@ -19,6 +19,14 @@ impl Seeds {
         }
     }
 
+    /// Creates a range of `count` seeds, at least one, from the first.
+    pub fn consecutive(first: u64, count: u64) -> Seeds {
+        Seeds {
+            first,
+            last: first.saturating_add(count.max(1) - 1),
+        }
+    }
+
     /// Returns all seeds in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u64> {
         self.first..=self.last

@@ -28,6 +28,16 @@ const SWEEP_SOURCE: usize = 0;
 /// Index of the scenario's file.
 const SCENARIO_SOURCE: usize = 1;
 
+/// Variant of a sweep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SweepSize {
+    /// The sweep as written.
+    #[default]
+    Full,
+    /// With the values of its table `[quick]`, for a first look.
+    Quick,
+}
+
 /// Sweep: a scenario with a grid of values.
 #[derive(Clone, Debug)]
 pub struct Sweep {
@@ -38,6 +48,9 @@ pub struct Sweep {
     pub axes: Vec<SweepAxis>,
     /// Seeds of every point, one run each.
     pub seeds: Seeds,
+    /// Number of runs of every point on real packets, which seeds do not determine; `None`: one per
+    /// seed.
+    pub repeats: Option<u32>,
     /// Number of axes of the grid; the rest belong to the cases.
     grid_axes: usize,
     /// Explicit combinations: for each axis of the cases, the index of its value, or `None` for the
@@ -87,18 +100,35 @@ impl Sweep {
     /// Reads a sweep file. The path of its scenario, and those in the scenario, are relative to the
     /// folder of the file that contains them.
     pub fn read(path: &Path) -> Result<Sweep, ReadError> {
+        Sweep::read_with(path, SweepSize::Full)
+    }
+
+    /// Reads a sweep file of the given size.
+    pub fn read_with(path: &Path, size: SweepSize) -> Result<Sweep, ReadError> {
         let file = path.display().to_string();
         let text = read_file(path).map_err(|source| ReadError::File {
             file: file.clone(),
             source,
         })?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        Sweep::parse(&file, &text, folder).map_err(ReadError::Problem)
+        let source = SourceText {
+            file: &file,
+            text: &text,
+        };
+        file::parse(source, folder, size).map_err(ReadError::Problem)
     }
 
     /// Parses a text. `file` is its name in problems; the scenario is looked for in `folder`.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Sweep, Problem> {
-        file::parse(SourceText { file, text }, folder)
+        file::parse(SourceText { file, text }, folder, SweepSize::Full)
+    }
+
+    /// Returns the seeds of runs on real packets: as many as there are repeats.
+    pub fn real_seeds(&self) -> Seeds {
+        match self.repeats {
+            Some(repeats) => Seeds::consecutive(self.seeds.first(), repeats.into()),
+            None => self.seeds,
+        }
     }
 
     /// Returns a file of the sweep, for problems.

@@ -24,12 +24,24 @@ pub(super) fn check(_args: &RunArgs, _datapath: RunDatapath) -> Result<(), Failu
 /// scenario. Returns only on failure.
 pub(super) fn backend(
     _args: &RunArgs,
-    _datapath: RunDatapath,
+    datapath: RunDatapath,
     scenario: &Scenario,
     registry: &Registry,
 ) -> Result<Box<dyn Backend>, Failure> {
-    let own = scenario.workload_controls();
-    let contenders: Vec<Contender> = scenario.contenders.iter().chain(own).cloned().collect();
+    backend_of_sweep(datapath, std::slice::from_ref(scenario), registry)
+}
+
+/// Does the same for the scenarios of a sweep.
+pub fn backend_of_sweep(
+    _datapath: RunDatapath,
+    scenarios: &[Scenario],
+    registry: &Registry,
+) -> Result<Box<dyn Backend>, Failure> {
+    let controls = |scenario: &Scenario| -> Vec<Contender> {
+        let own = scenario.workload_controls();
+        scenario.contenders.iter().chain(own).cloned().collect()
+    };
+    let contenders: Vec<Contender> = scenarios.iter().flat_map(controls).collect();
     let words: Vec<_> = std::env::args_os().collect();
     Err(installed::hand_over(&words, &contenders, registry))
 }

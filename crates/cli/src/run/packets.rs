@@ -34,11 +34,6 @@ pub(super) fn backend(
     scenario: &Scenario,
     _registry: &Registry,
 ) -> Result<Box<dyn Backend>, Failure> {
-    let over = match datapath {
-        RunDatapath::Sim | RunDatapath::Linux => TransportKind::Tcp,
-        RunDatapath::Udp => TransportKind::Udp,
-        RunDatapath::Quic(stack) => TransportKind::Quic(stack),
-    };
     let agent = remote_agent(args, scenario)?;
     doctor::require(needs(datapath, scenario)).map_err(|missing| match implied_by(args) {
         Some(native) => missing.hint(format!(
@@ -48,11 +43,38 @@ pub(super) fn backend(
         None => missing,
     })?;
     Ok(Box::new(RealPackets {
-        transport: over,
+        transport: transport(datapath),
         timing: Timing::default(),
         agent,
         random_starts: args.seeds.is_some_and(|seeds| seeds.count() > 1),
     }))
+}
+
+/// Returns the backend of a sweep on real packets, or a failure that lists what this host lacks.
+pub fn backend_of_sweep(
+    datapath: RunDatapath,
+    scenarios: &[Scenario],
+    _registry: &Registry,
+) -> Result<Box<dyn Backend>, Failure> {
+    if let RunDatapath::Quic(stack) = datapath {
+        crate::transfer::quic::is_built_in(stack)?;
+    }
+    for scenario in scenarios {
+        doctor::require(needs(datapath, scenario))?;
+    }
+    Ok(Box::new(RealPackets {
+        // Each repeat is a run of its own.
+        random_starts: true,
+        ..RealPackets::new(transport(datapath))
+    }))
+}
+
+fn transport(datapath: RunDatapath) -> TransportKind {
+    match datapath {
+        RunDatapath::Sim | RunDatapath::Linux => TransportKind::Tcp,
+        RunDatapath::Udp => TransportKind::Udp,
+        RunDatapath::Quic(stack) => TransportKind::Quic(stack),
+    }
 }
 
 /// Returns the exit code of an error of real packets.

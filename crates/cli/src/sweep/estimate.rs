@@ -45,7 +45,7 @@ pub fn estimate(
         .filter(|n| runs.get(*n).is_some_and(|run| !store.contains(&run.id)))
         .collect();
     let options = SweepOptions {
-        series: None,
+        keep: None,
         machine: options.machine.clone(),
         ..*options
     };

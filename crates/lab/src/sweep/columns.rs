@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::longest_stall;
 use crate::result::{Completions, ContenderResult, FlowMetrics, SizeClass, WorkloadTotals};
 use ccplane_units::stats;
 
@@ -33,7 +34,7 @@ impl fmt::Display for Cell {
 pub(super) type Metrics = Vec<(String, f64)>;
 
 /// Columns whose values are whole numbers.
-const COUNTS: [&str; 9] = [
+const COUNTS: [&str; 10] = [
     "retransmitted_segments",
     "queue_drops",
     "random_losses",
@@ -42,6 +43,7 @@ const COUNTS: [&str; 9] = [
     "flows_unfinished",
     "flows",
     "drops",
+    "drops_anywhere",
     "marks",
 ];
 
@@ -67,6 +69,12 @@ pub(super) fn metrics(result: &ContenderResult) -> Metrics {
     all.add("random_losses", m.random_losses as f64);
     all.add("timeouts", result.series.timeouts.map(|n| n as f64));
     all.add("jain", m.jain);
+    all.add(
+        "drops_anywhere",
+        result.series.dropped_anywhere.map(|n| n as f64),
+    );
+    all.add("wait_mean_us", result.series.waited_mean_us);
+    all.add("stall_max_ms", longest_stall_ms(result));
     let flows = |value: fn(&FlowMetrics) -> f64| stats::mean(m.flows.iter().map(value));
     all.add("srtt_mean_ms", flows(|flow| flow.srtt_mean_ms));
     all.add("cwnd_mean_segments", flows(|flow| flow.cwnd_mean));
@@ -105,8 +113,24 @@ pub(super) fn metrics(result: &ContenderResult) -> Metrics {
         all.add(&format!("{prefix}network_queue_p50_ms"), network);
         let network = bundle.network_queue_p95_ms;
         all.add(&format!("{prefix}network_queue_p95_ms"), network);
+        all.add(
+            &format!("{prefix}out_of_order_share"),
+            bundle.out_of_order_share,
+        );
+    }
+    // On real packets, the load of the machine belongs to the result.
+    if result.audit.simulation.is_none() {
+        all.add("process_cpu_percent", result.host.process_cpu_percent);
+        all.add("machine_cpu_percent", result.host.machine_cpu_percent);
     }
     all.0
+}
+
+/// Returns the longest time in which a compared flow without end received nothing in order, ms.
+fn longest_stall_ms(result: &ContenderResult) -> Option<f64> {
+    let flows = result.series.flows.iter().take(result.metrics.flows.len());
+    let stalls = flows.map(|samples| longest_stall(samples.iter().map(|s| (s.at_ns, s.received))));
+    stalls.max().map(|ns| ns as f64 / 1e6)
 }
 
 #[derive(Default)]

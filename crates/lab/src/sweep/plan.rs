@@ -93,7 +93,11 @@ impl SweepPlan {
         registry: &Registry,
     ) -> Result<SweepPlan, Error> {
         let points = sweep.points().map_err(Error::Scenario)?;
-        let seeds: Vec<u64> = sweep.seeds.iter().collect();
+        let seeds = match backend.is_real() {
+            true => sweep.real_seeds(),
+            false => sweep.seeds,
+        };
+        let seeds: Vec<u64> = seeds.iter().collect();
         let (mut ids, mut algorithms) = (Vec::new(), Vec::new());
         let mut files: BTreeSet<PathBuf> = BTreeSet::new();
         files.extend(sweep.scenario_file().map(Path::to_owned));

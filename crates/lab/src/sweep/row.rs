@@ -21,6 +21,9 @@ pub struct RunRow {
     /// Complaints of the datapath's audit, and exceptions of the algorithm.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
+    /// What the machine did to a run on real packets, such as CPU time of others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbances: Vec<String>,
     /// Flows, if they are stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowRow>,
@@ -99,6 +102,7 @@ impl RunRow {
                 .map_or(String::new(), |simulation| simulation.digest.clone()),
             error: None,
             complaints: audit.complaints.iter().chain(&audit.own).cloned().collect(),
+            disturbances: audit.disturbed.clone(),
             flows: if flows { flow_rows(result) } else { Vec::new() },
             timing,
         }
@@ -112,6 +116,7 @@ impl RunRow {
             digest: String::new(),
             error: Some(reason.to_owned()),
             complaints: Vec::new(),
+            disturbances: Vec::new(),
             flows: Vec::new(),
             timing,
         }

@@ -67,6 +67,7 @@ pub(super) struct StoredRow {
     pub(super) digest: String,
     pub(super) error: Option<String>,
     pub(super) complaints: Vec<String>,
+    pub(super) disturbances: Vec<String>,
     pub(super) flows: Vec<FlowRow>,
     pub(super) timing: RunTiming,
 }
@@ -186,6 +187,7 @@ impl RunStore {
                 digest: row.digest,
                 error: row.error,
                 complaints: row.complaints,
+                disturbances: row.disturbances,
                 flows: row.flows,
                 timing: row.timing,
             })?;
@@ -218,6 +220,7 @@ impl RunStore {
             digest: row.digest,
             error: row.error,
             complaints: row.complaints,
+            disturbances: row.disturbances,
             flows: row.flows,
             timing: row.timing,
         };

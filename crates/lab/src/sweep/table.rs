@@ -118,6 +118,13 @@ impl RunTable {
             "complaints",
             text(&|row| not_empty(row.complaints.join("; "))),
         );
+        // Only runs on real packets are disturbed.
+        if rows.iter().any(|(_, row)| !row.disturbances.is_empty()) {
+            table.push(
+                "disturbances",
+                text(&|row| not_empty(row.disturbances.join("; "))),
+            );
+        }
         table.push("error", text(&|row| row.error.clone()));
         table
     }
@@ -212,7 +219,7 @@ impl RunTable {
         table
     }
 
-    fn push(&mut self, name: &str, values: ColumnValues) {
+    pub(super) fn push(&mut self, name: &str, values: ColumnValues) {
         self.columns.push(TableColumn {
             name: name.to_owned(),
             values,

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 use crate::progress::NoProgress;
 use crate::sim::Sim;
@@ -60,7 +62,7 @@ fn options() -> SweepOptions {
         threads: 1,
         shard: None,
         limit: None,
-        series: None,
+        keep: None,
         flows: false,
         cpu_time: || None,
         machine: "test".to_owned(),
@@ -228,6 +230,7 @@ fn two_different_results_of_a_run_are_a_conflict() {
         digest: digest.to_owned(),
         error: None,
         complaints: Vec::new(),
+        disturbances: Vec::new(),
         flows: Vec::new(),
         timing: RunTiming::default(),
     };

@@ -11,7 +11,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::axis::{AxisQuantity, AxisTarget, AxisValue, SweepAxis, text_of};
 use super::placeholders::{names_in, without_filled_parameters};
-use super::{SCENARIO_SOURCE, SWEEP_SOURCE, ScenarioFolder, Sweep, contender_node, contenders_of};
+use super::{
+    SCENARIO_SOURCE, SWEEP_SOURCE, ScenarioFolder, Sweep, SweepSize, contender_node, contenders_of,
+};
 use crate::{
     Problem, Seeds, SourceLocation, SourceText, SpannedValue, TomlNode, TomlTree, TreeSource,
     read_file, shipped,
@@ -41,6 +43,9 @@ struct SweepFile {
     title: Option<String>,
     scenario: Spanned<toml::Value>,
     seeds: Option<SpannedValue<Seeds>>,
+    repeats: Option<Spanned<u32>>,
+    #[serde(rename = "quick")]
+    _quick: Option<IgnoredAny>,
     #[serde(rename = "grid")]
     _grid: Option<IgnoredAny>,
     #[serde(rename = "case")]
@@ -55,7 +60,11 @@ struct Entry<'t> {
 }
 
 /// Parses and checks a sweep file, without its points.
-pub(super) fn parse(source: SourceText<'_>, folder: &Path) -> Result<Sweep, Problem> {
+pub(super) fn parse(
+    source: SourceText<'_>,
+    folder: &Path,
+    size: SweepSize,
+) -> Result<Sweep, Problem> {
     let file: SweepFile = source.parse(REFERENCE)?;
     let parsed =
         DeTable::parse(source.text).map_err(|error| source.syntax_problem(&error, REFERENCE))?;
@@ -97,27 +106,131 @@ pub(super) fn parse(source: SourceText<'_>, folder: &Path) -> Result<Sweep, Prob
         None => vec![Vec::new()],
     };
     check_axes(source, &mut axes)?;
+    if let Some(repeats) = file
+        .repeats
+        .as_ref()
+        .filter(|repeats| *repeats.get_ref() == 0)
+    {
+        let fix = "every point needs at least one run";
+        return Err(source.problem(repeats, "`repeats` is 0", "here", fix));
+    }
     let base_seeds = base_tree.0.get("seeds").map(text_of);
     let base_seeds = base_seeds.and_then(|text| text.parse::<Seeds>().ok());
-    Ok(Sweep {
-        title: file.title,
-        seeds: file
-            .seeds
-            .map(|seeds| seeds.get_ref().0)
-            .or(base_seeds)
-            .unwrap_or(Seeds::one(1)),
+    let seeds = file.seeds.map(|seeds| seeds.get_ref().0).or(base_seeds);
+    let mut content = SweepContent {
         axes,
         grid_axes,
         cases,
+        base: base_tree,
+        seeds: seeds.unwrap_or(Seeds::one(1)),
+        repeats: file.repeats.map(Spanned::into_inner),
+    };
+    if let Some((_, quick)) = table.iter().find(|(key, _)| key.get_ref() == "quick") {
+        // Also checked when it is not used.
+        let quick = content.quick(source, &entries(expect_table(source, quick, "[quick]")?))?;
+        if size == SweepSize::Quick {
+            content = quick;
+        }
+    }
+    Ok(Sweep {
+        title: file.title,
+        seeds: content.seeds,
+        repeats: content.repeats,
+        axes: content.axes,
+        grid_axes: content.grid_axes,
+        cases: content.cases,
         scenario_line: SourceLocation {
             source: SWEEP_SOURCE,
             span: source.first_line(&file.scenario),
         },
         sources,
-        base: base_tree,
+        base: content.base,
         folder: scenario_folder,
         contender_folder: folder.to_owned(),
     })
+}
+
+/// Content of a sweep that its table `[quick]` can replace.
+#[derive(Clone)]
+struct SweepContent {
+    axes: Vec<SweepAxis>,
+    grid_axes: usize,
+    cases: Vec<Vec<Option<usize>>>,
+    base: TomlTree,
+    seeds: Seeds,
+    repeats: Option<u32>,
+}
+
+impl SweepContent {
+    /// Returns the content with the table `[quick]`: `seeds`, `repeats`, other values of an axis of
+    /// the grid, the names of the cases that remain, and settings of the scenario.
+    fn quick(&self, source: SourceText<'_>, quick: &[Entry<'_>]) -> Result<SweepContent, Problem> {
+        let mut content = self.clone();
+        for entry in quick {
+            let node = TomlNode::new(entry.value, source.text, 0, SWEEP_SOURCE);
+            let text = text_of(&node);
+            let wrong = |message: String, fix: &str| {
+                Err(source.problem(entry.value, message, "here", fix.to_owned()))
+            };
+            match entry.path.as_str() {
+                "seeds" => match text.parse() {
+                    Ok(seeds) => content.seeds = seeds,
+                    Err(error) => return wrong(format!("{error}"), "such as `seeds = \"1..3\"`"),
+                },
+                "repeats" => match text.parse() {
+                    Ok(repeats) if repeats > 0 => content.repeats = Some(repeats),
+                    _ => {
+                        return wrong(format!("{text} is no number of repeats"), "write 1 or more");
+                    }
+                },
+                "cases" => {
+                    let names = entry.value.get_ref().as_array().into_iter();
+                    let names = names.flat_map(|names| names.iter());
+                    let names: Vec<&str> = names.filter_map(|n| n.get_ref().as_str()).collect();
+                    if let Err(known) = content.keep_cases(&names) {
+                        let fix = format!("list names of cases: {}", known.join(", "));
+                        return wrong(format!("{text} are not names of cases"), &fix);
+                    }
+                }
+                path => {
+                    let grid = content.axes.iter_mut().take(self.grid_axes);
+                    let name = if path == "contenders" {
+                        "contender"
+                    } else {
+                        path
+                    };
+                    if let Some(axis) = grid.into_iter().find(|axis| axis.name == name) {
+                        axis.values = grid_axis(source, entry)?.values;
+                        continue;
+                    }
+                    if let Err(reason) = content.base.set(path, node) {
+                        let fix = "name an axis of the grid, or a setting of the scenario";
+                        return Err(source.problem(entry.key_span.clone(), reason, "here", fix));
+                    }
+                }
+            }
+        }
+        Ok(content)
+    }
+
+    /// Removes all cases but those with these names. The error lists the names that exist.
+    fn keep_cases(&mut self, names: &[&str]) -> Result<(), Vec<String>> {
+        let own = self.axes.iter().skip(self.grid_axes);
+        let mut named = own
+            .enumerate()
+            .filter(|(_, axis)| axis.target == AxisTarget::CaseName);
+        let Some((column, axis)) = named.next() else {
+            return Err(Vec::new());
+        };
+        let known: Vec<String> = axis.values.iter().map(|value| value.text.clone()).collect();
+        if names.is_empty() || names.iter().any(|name| !known.iter().any(|k| k == name)) {
+            return Err(known);
+        }
+        let name = |case: &Vec<Option<usize>>| known.get(case.get(column).copied().flatten()?);
+        self.cases
+            .retain(|case| name(case).is_some_and(|name| names.contains(&name.as_str())));
+        Ok(())
+    }
 }
 
 /// Reads the scenario: a file, or one that is shipped with ccplane.

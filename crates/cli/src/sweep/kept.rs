@@ -1,0 +1,68 @@
+//! Time series of the runs of a sweep: a folder for each kind, with one file per run.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ccplane_lab::Error;
+use ccplane_lab::result::RunResult;
+use ccplane_lab::scenario::Scenario;
+use ccplane_lab::sweep::{KeepSeries, RunSeries, RunTable};
+
+use super::KeptData;
+
+/// Folder of the files of `ccplane run`.
+const SERIES_FOLDER: &str = "series";
+
+/// Returns the function that writes the time series of a run to `out`; `None` if nothing is kept.
+pub(super) fn keep(out: &Path, kept: &[KeptData]) -> Option<Box<KeepSeries>> {
+    let of_kind = |kept: &KeptData| match kept {
+        KeptData::Received => vec![RunSeries::Received],
+        KeptData::Bundles => vec![RunSeries::Bundles, RunSeries::BundleChanges],
+        KeptData::Delays => vec![RunSeries::Delays],
+        KeptData::Flows | KeptData::Series => Vec::new(),
+    };
+    let series: Vec<RunSeries> = kept.iter().flat_map(of_kind).collect();
+    let all_files = kept.contains(&KeptData::Series);
+    if series.is_empty() && !all_files {
+        return None;
+    }
+    let out = out.to_owned();
+    let keep = move |run: &str, scenario: &Scenario, result: &RunResult| {
+        if all_files {
+            let folder = out.join(SERIES_FOLDER).join(run);
+            ccplane_lab::files::write_metrics(result, &folder).map_err(Error::Results)?;
+        }
+        for contender in &result.contenders {
+            let tables = series
+                .iter()
+                .filter_map(|kind| Some((kind, kind.table(run, scenario, contender)?)));
+            for (kind, table) in tables {
+                let path = out.join(kind.name()).join(run);
+                write(&path, &table).map_err(|source| Error::Part { path, source })?;
+            }
+        }
+        Ok(())
+    };
+    Some(Box::new(keep))
+}
+
+#[cfg(feature = "host")]
+fn write(path: &Path, table: &RunTable) -> io::Result<()> {
+    let bytes = super::parquet::encode(table).map_err(|why| io::Error::other(why.to_string()))?;
+    write_whole(&path.with_extension("parquet"), &bytes)
+}
+
+#[cfg(not(feature = "host"))]
+fn write(path: &Path, table: &RunTable) -> io::Result<()> {
+    write_whole(&path.with_extension("csv"), table.to_csv().as_bytes())
+}
+
+/// Writes a file completely or not at all.
+fn write_whole(path: &PathBuf, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let draft = path.with_extension("draft");
+    fs::write(&draft, bytes)?;
+    fs::rename(&draft, path)
+}
