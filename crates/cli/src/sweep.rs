@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use ccplane_lab::scenario::Sweep;
 use ccplane_lab::sweep::{self, PlannedSweep, RunStore, Shard, SweepOptions, SweepPlan};
-use ccplane_lab::{Backend, Error, Sim};
+use ccplane_lab::{Backend, Error, Progress, Sim};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::Registry;
@@ -88,6 +88,14 @@ pub enum KeptData {
     Series,
 }
 
+impl KeptData {
+    /// Parses a name as `--keep` takes it.
+    pub fn parse(name: &str) -> Result<KeptData, Failure> {
+        <KeptData as ValueEnum>::from_str(name, false)
+            .map_err(|_| Failure::text(FailureKind::Usage, format!("no data is called `{name}`")))
+    }
+}
+
 pub fn run(args: &SweepArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     if let Some(SweepCommand::Merge(args)) = &args.command {
         return merge(args, json);
@@ -117,7 +125,10 @@ pub fn run(args: &SweepArgs, registry: &Registry, json: bool) -> Result<(), Fail
     let Some(out) = &args.out else {
         return Err(Failure::text(FailureKind::Usage, "--out is missing"));
     };
-    let (summary, made) = request.run(out, registry, &command_line())?;
+    let shown = BarProgress::start()?;
+    let outcome = request.run(out, registry, &command_line(), &shown);
+    shown.bar.finish_and_clear();
+    let (summary, made) = outcome?;
     summary.print(Some(made), json);
     Ok(())
 }
@@ -146,15 +157,14 @@ impl SweepRequest {
         out: &Path,
         registry: &Registry,
         command: &str,
+        progress: &dyn Progress,
     ) -> Result<(SweepSummary, usize), Failure> {
         let options = self.options(Some(out))?;
         let flows = options.flows;
         let (plan, backend) = self.plan(registry)?;
         let (folder, mut store) = SweepFolder::open(out)?;
         folder.write_plan(&plan.planned, plan.sweep().texts())?;
-        let shown = BarProgress::start()?;
-        let made = sweep::run(&plan, &*backend, registry, &options, &mut store, &shown);
-        shown.bar.finish_and_clear();
+        let made = sweep::run(&plan, &*backend, registry, &options, &mut store, progress);
         // Also after an interrupt: the tables contain what is finished.
         let summary = folder.write_tables(&plan.planned, &store, flows, command)?;
         let made = made.map_err(|error| match error {

@@ -13,7 +13,7 @@ use ccplane_lab::Progress;
 use ccplane_report::Provenance;
 use indicatif::ProgressBar;
 
-use crate::{Datapath, ECHO_COMMAND, Experiment, Options, Paper, ReadError, Recorded};
+use crate::{Datapath, ECHO_COMMAND, Experiment, Options, Paper, ReadError, Recorded, Script};
 
 /// Runs the command line of this process, that of `ccplane paper`, with these algorithms.
 pub fn main_with(registry: Registry) -> ExitCode {
@@ -28,6 +28,10 @@ fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Failure>
     }
     if args.name == ECHO_COMMAND {
         return crate::echo().map_err(|error| Failure::new(FailureKind::Failed, error));
+    }
+    if args.name.ends_with(".py") {
+        let script = Script::read(Path::new(&args.name))?;
+        return of(&script.experiment(), args, registry, json);
     }
     if args.name.ends_with(".toml") {
         let paper = Paper::read(Path::new(&args.name)).map_err(|error| match error {
@@ -104,7 +108,7 @@ fn of(
     };
     let outcome = experiment.run(&options, registry, &shown);
     shown.bar.finish_and_clear();
-    let outcome = outcome.map_err(program::failure)?;
+    let outcome = outcome?;
     if json {
         print_line(serde_json::Value::Object(outcome.figures));
     } else {

@@ -437,7 +437,6 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "dx/testbed.toml",
     "dx/fattree.toml",
     "dx/senders.toml",
-    "dx/convergence.toml",
     "dx/noise.toml",
     "dx/fairness.toml",
     "rc3/priority.toml",

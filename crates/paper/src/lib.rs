@@ -8,8 +8,6 @@
 // Standard output may be closed or full: `ccplane::program::print_line` reports it at the end.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod bundler;
-mod ccp;
 mod ccp_cwnd_evolution;
 mod ccp_fct;
 mod ccp_fidelity;
@@ -20,7 +18,6 @@ mod ccp_ipc;
 mod ccp_scalability;
 mod ccp_slow_algorithm;
 mod command;
-mod dx;
 mod dx_accuracy;
 mod dx_testbed {
     pub(super) mod real;
@@ -30,7 +27,6 @@ mod link;
 mod loopback;
 mod outside;
 mod page;
-mod rc3;
 mod rc3_fairness;
 mod rc3_fct;
 mod rc3_internet2;
@@ -40,11 +36,14 @@ mod rc3_priority;
 mod rc3_theory;
 mod rc3_who;
 mod replay;
+mod script;
 mod simulations;
+mod systems;
 mod together;
 
 use std::path::PathBuf;
 
+use ccplane::program::{self, Failure};
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::LineSpec;
 use ccplane_report::provenance::Provenance;
@@ -58,6 +57,7 @@ use ccplane_lab::stats;
 pub use command::main_with;
 pub use file::{Paper, ReadError};
 use page::Findings;
+pub use script::Script;
 
 /// One published figure or table.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +85,10 @@ enum Run<'p> {
     Code(fn(&Options, &Registry, &dyn Progress) -> Result<Outcome, Error>),
     /// A file, and what is code beside it.
     File(&'p Paper, Option<&'p Coded>),
+    /// Sweeps and a Python script.
+    Script(&'p Script),
+    /// Several experiments in their quick form, with the names of their figures in the whole.
+    Together(&'static [&'static [&'static str]], together::Key),
 }
 
 /// The half of an experiment that is code, where the other is a file.
@@ -230,15 +234,16 @@ const CODE: &[Experiment] = &[
     ccp_incast::EXPERIMENT,
     ccp_slow_algorithm::EXPERIMENT,
     ccp_group::EXPERIMENT,
-    ccp::EXPERIMENT,
+    systems::CCP,
     dx_accuracy::EXPERIMENT,
-    dx::EXPERIMENT,
+    systems::DX,
     rc3_model::EXPERIMENT,
     rc3_fct::EXPERIMENT,
     rc3_internet2::EXPERIMENT,
     rc3_fairness::EXPERIMENT,
-    rc3::EXPERIMENT,
-    bundler::EXPERIMENT,
+    systems::RC3,
+    systems::BUNDLER,
+    systems::ALL,
 ];
 
 /// Halves of experiments whose other halves are files.
@@ -258,7 +263,9 @@ pub fn all() -> impl Iterator<Item = Experiment<'static>> {
             },
         }
     });
-    let mut all: Vec<Experiment<'static>> = CODE.iter().copied().chain(files).collect();
+    let scripts = script::embedded().iter().map(Script::experiment);
+    let coded = CODE.iter().copied();
+    let mut all: Vec<Experiment<'static>> = coded.chain(files).chain(scripts).collect();
     let paper = |experiment: &Experiment<'_>| {
         let family = experiment.name.split('-').next().unwrap_or_default();
         ["ccp", "dx", "rc3", "bundler"]
@@ -289,7 +296,21 @@ impl Experiment<'_> {
         options: &Options,
         registry: &Registry,
         progress: &dyn Progress,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Outcome, Failure> {
+        self.check(options).map_err(program::failure)?;
+        let outcome = match self.run {
+            Run::Code(run) => run(options, registry, progress),
+            Run::File(paper, coded) => file::run(paper, coded, self, options, registry, progress),
+            Run::Script(script) => return script.run(options, registry, progress),
+            Run::Together(parts, key) => {
+                return together::run(self, parts, key, options, registry, progress);
+            }
+        };
+        outcome.map_err(program::failure)
+    }
+
+    /// Checks the options, and takes the directory.
+    fn check(&self, options: &Options) -> Result<(), Error> {
         if let Some(repeats) = options.repeats
             && (self.repeats.is_none() || options.datapath == Some(Datapath::Sim) || repeats == 0)
         {
@@ -299,11 +320,7 @@ impl Experiment<'_> {
                 fix: "give at least 1, to an experiment of which `ccplane paper list` says that it repeats its runs on kernel TCP",
             });
         }
-        self.claim(options)?;
-        match self.run {
-            Run::Code(run) => run(options, registry, progress),
-            Run::File(paper, coded) => file::run(paper, coded, self, options, registry, progress),
-        }
+        self.claim(options)
     }
 
     /// Takes the directory, unless it holds something else: the full version, for the quick one.
@@ -386,7 +403,7 @@ mod tests {
             let (options, progress) = (options(datapath, repeats), ccplane_lab::NoProgress);
             let refused = experiment.run(&options, &Registry::builtin(), &progress);
             assert!(
-                matches!(refused, Err(Error::InvalidParameter { .. })),
+                refused.is_err_and(|error| error.sentence().contains("the number of repeats")),
                 "{}",
                 experiment.name
             );

@@ -18,6 +18,9 @@ pub(super) fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or("–".into(), |value| format!("{value:.digits$}"))
 }
 
+/// File of the page, in an experiment's folder.
+pub(super) const PAGE: &str = "report.html";
+
 /// The file of all figures, in an experiment's folder.
 pub(super) const FIGURES: &str = "figures.json";
 
@@ -315,7 +318,7 @@ pub(super) fn write(
     };
     let text = serde_json::to_string_pretty(figures).unwrap_or_default();
     put(FIGURES, text + "\n")?;
-    put("report.html", page.finish(""))
+    put(PAGE, page.finish(""))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration as Wall;
 
+use ccplane::program::{self, Failure};
 use ccplane_algorithms::Registry;
-use ccplane_lab::Error;
 use ccplane_lab::{Progress, ProgressStep};
 use ccplane_report::provenance;
 use ccplane_testbed::traffic::monotonic_ns;
@@ -26,20 +26,37 @@ pub(super) fn of_part(part: &str, key: &str) -> String {
     format!("{}_{key}", name.replace('-', "_"))
 }
 
+/// With the part's whole name in front.
+pub(super) fn of_part_in_full(part: &str, key: &str) -> String {
+    format!("{}_{key}", part.replace('-', "_"))
+}
+
 /// Runs all parts, by their names, and writes the whole's page.
 pub(super) fn run(
     whole: &Experiment,
-    parts: &[&str],
+    parts: &[&[&str]],
     key: Key,
     options: &Options,
     registry: &Registry,
     progress: &dyn Progress,
-) -> Result<Outcome, Error> {
+) -> Result<Outcome, Failure> {
     let (mut figures, mut text, mut body) = (Map::new(), String::new(), String::new());
     let (mut unsound, mut attempts) = (0, Map::new());
     let begun = monotonic_ns();
     // An experiment that runs nowhere else is left out where only the simulator is asked for.
-    let parts = parts.iter().filter_map(|name| by_name(name));
+    let datapath = match whole.on {
+        [only] => Some(*only),
+        _ => options.datapath,
+    };
+    let options = &Options {
+        datapath,
+        ..options.clone()
+    };
+    let parts = parts
+        .iter()
+        .copied()
+        .flatten()
+        .filter_map(|name| by_name(name));
     let asked: Vec<_> = parts
         .filter(|part| part.on.iter().any(|on| options.on(*on)))
         .collect();
@@ -83,7 +100,8 @@ pub(super) fn run(
         quick: true,
         ..options.clone()
     };
-    let page = page::write(&quick, whole.title, &body, &mut figures)?;
+    let page = page::write(&quick, whole.title, &body, &mut figures);
+    let page = page.map_err(program::failure)?;
     Ok(Outcome {
         figures,
         text,

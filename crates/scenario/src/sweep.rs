@@ -111,16 +111,22 @@ impl Sweep {
             source,
         })?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        let source = SourceText {
-            file: &file,
-            text: &text,
-        };
-        file::parse(source, folder, size).map_err(ReadError::Problem)
+        Sweep::parse_with(&file, &text, folder, size).map_err(ReadError::Problem)
     }
 
     /// Parses a text. `file` is its name in problems; the scenario is looked for in `folder`.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Sweep, Problem> {
-        file::parse(SourceText { file, text }, folder, SweepSize::Full)
+        Sweep::parse_with(file, text, folder, SweepSize::Full)
+    }
+
+    /// Parses a text as a sweep of the given size.
+    pub fn parse_with(
+        file: &str,
+        text: &str,
+        folder: &Path,
+        size: SweepSize,
+    ) -> Result<Sweep, Problem> {
+        file::parse(SourceText { file, text }, folder, size)
     }
 
     /// Returns the seeds of runs on real packets: as many as there are repeats.

@@ -41,6 +41,7 @@ const SCENARIO_VALUES: [&str; 4] = ["duration", "until", "warm", "sample"];
 #[serde(deny_unknown_fields)]
 struct SweepFile {
     title: Option<String>,
+    base: Option<Spanned<String>>,
     scenario: Spanned<toml::Value>,
     seeds: Option<SpannedValue<Seeds>>,
     repeats: Option<Spanned<u32>>,
@@ -75,19 +76,38 @@ pub(super) fn parse(
     }];
     let mut scenario_folder = ScenarioFolder::Folder(folder.to_owned());
     let written = table.iter().find(|(key, _)| key.get_ref() == "scenario");
-    let base_tree = match written.and_then(|(_, value)| value.get_ref().as_table()) {
-        Some(inline) => TomlTree::new(inline, source.text, 0, SWEEP_SOURCE),
-        None => {
-            let base_source;
-            (base_source, scenario_folder) = read_scenario(source, &file.scenario, folder)?;
-            let base = base_source.source();
-            let base_table = DeTable::parse(base.text)
-                .map_err(|error| base.syntax_problem(&error, "docs/scenarios.md"))?;
-            let tree = TomlTree::new(base_table.get_ref(), base.text, 0, SCENARIO_SOURCE);
-            sources.push(base_source);
-            tree
+    let inline = written.and_then(|(_, value)| value.get_ref().as_table());
+    let inline = inline.map(|inline| TomlTree::new(inline, source.text, 0, SWEEP_SOURCE));
+    let name = match (&file.base, &inline) {
+        (Some(base), Some(_)) => Some((base.span(), base.get_ref().as_str())),
+        (Some(base), None) => {
+            let fix =
+                "write what differs from the base as a table `[scenario]`, or only `scenario`";
+            return Err(source.problem(base, "`scenario` names a file too", "here", fix));
         }
+        (None, Some(_)) => None,
+        (None, None) => match file.scenario.get_ref().as_str() {
+            Some(name) => Some((file.scenario.span(), name)),
+            None => {
+                let fix = "name a file, such as `scenario = \"base.toml\"`, or write a table `[scenario]`";
+                let message = "`scenario` is not a name";
+                return Err(source.problem(&file.scenario, message, "here", fix));
+            }
+        },
     };
+    let mut base_tree = TomlTree::default();
+    if let Some((span, name)) = name {
+        let base_source;
+        (base_source, scenario_folder) = read_scenario(source, span, name, folder)?;
+        let base = base_source.source();
+        let base_table = DeTable::parse(base.text)
+            .map_err(|error| base.syntax_problem(&error, "docs/scenarios.md"))?;
+        base_tree = TomlTree::new(base_table.get_ref(), base.text, 0, SCENARIO_SOURCE);
+        sources.push(base_source);
+    }
+    if let Some(inline) = &inline {
+        base_tree.overlay(inline);
+    }
     let mut axes = Vec::new();
     if let Some((_, grid)) = table.iter().find(|(key, _)| key.get_ref() == "grid") {
         let grid = expect_table(source, grid, "[grid]")?;
@@ -163,7 +183,7 @@ struct SweepContent {
 
 impl SweepContent {
     /// Returns the content with the table `[quick]`: `seeds`, `repeats`, other values of an axis of
-    /// the grid, the names of the cases that remain, and settings of the scenario.
+    /// the grid, the names of the cases of an axis that remain, and settings of the scenario.
     fn quick(&self, source: SourceText<'_>, quick: &[Entry<'_>]) -> Result<SweepContent, Problem> {
         let mut content = self.clone();
         for entry in quick {
@@ -183,15 +203,6 @@ impl SweepContent {
                         return wrong(format!("{text} is no number of repeats"), "write 1 or more");
                     }
                 },
-                "cases" => {
-                    let names = entry.value.get_ref().as_array().into_iter();
-                    let names = names.flat_map(|names| names.iter());
-                    let names: Vec<&str> = names.filter_map(|n| n.get_ref().as_str()).collect();
-                    if let Err(known) = content.keep_cases(&names) {
-                        let fix = format!("list names of cases: {}", known.join(", "));
-                        return wrong(format!("{text} are not names of cases"), &fix);
-                    }
-                }
                 path => {
                     let grid = content.axes.iter_mut().take(self.grid_axes);
                     let name = if path == "contenders" {
@@ -201,6 +212,18 @@ impl SweepContent {
                     };
                     if let Some(axis) = grid.into_iter().find(|axis| axis.name == name) {
                         axis.values = grid_axis(source, entry)?.values;
+                        continue;
+                    }
+                    let is_case =
+                        |axis: &SweepAxis| axis.name == path && axis.target == AxisTarget::CaseName;
+                    if let Some(index) = content.axes.iter().position(is_case) {
+                        let names = entry.value.get_ref().as_array().into_iter();
+                        let names = names.flat_map(|names| names.iter());
+                        let names: Vec<&str> = names.filter_map(|n| n.get_ref().as_str()).collect();
+                        if let Err(known) = content.keep_cases(index, &names) {
+                            let fix = format!("list names of cases: {}", known.join(", "));
+                            return wrong(format!("{text} are not names of cases"), &fix);
+                        }
                         continue;
                     }
                     if let Err(reason) = content.base.set(path, node) {
@@ -213,19 +236,14 @@ impl SweepContent {
         Ok(content)
     }
 
-    /// Removes all cases but those with these names. The error lists the names that exist.
-    fn keep_cases(&mut self, names: &[&str]) -> Result<(), Vec<String>> {
-        let own = self.axes.iter().skip(self.grid_axes);
-        let mut named = own
-            .enumerate()
-            .filter(|(_, axis)| axis.target == AxisTarget::CaseName);
-        let Some((column, axis)) = named.next() else {
-            return Err(Vec::new());
-        };
-        let known: Vec<String> = axis.values.iter().map(|value| value.text.clone()).collect();
+    /// Removes all cases but those with these names on an axis. The error lists the names that exist.
+    fn keep_cases(&mut self, axis: usize, names: &[&str]) -> Result<(), Vec<String>> {
+        let values = self.axes.get(axis).map_or(&[][..], |axis| &axis.values);
+        let known: Vec<String> = values.iter().map(|value| value.text.clone()).collect();
         if names.is_empty() || names.iter().any(|name| !known.iter().any(|k| k == name)) {
             return Err(known);
         }
+        let column = axis - self.grid_axes;
         let name = |case: &Vec<Option<usize>>| known.get(case.get(column).copied().flatten()?);
         self.cases
             .retain(|case| name(case).is_some_and(|name| names.contains(&name.as_str())));
@@ -236,13 +254,10 @@ impl SweepContent {
 /// Reads the scenario: a file, or one that is shipped with ccplane.
 fn read_scenario(
     source: SourceText<'_>,
-    written: &Spanned<toml::Value>,
+    written: Range<usize>,
+    name: &str,
     folder: &Path,
 ) -> Result<(TreeSource, ScenarioFolder), Problem> {
-    let Some(name) = written.get_ref().as_str() else {
-        let fix = "name a file, such as `scenario = \"base.toml\"`, or write a table `[scenario]`";
-        return Err(source.problem(written, "`scenario` is not a name", "here", fix));
-    };
     let path = folder.join(name);
     let error = match read_file(&path) {
         Ok(text) => {
@@ -400,6 +415,7 @@ fn contender_axis(names: &[String], location: &SourceLocation) -> SweepAxis {
 }
 
 /// Reads `[[case]]` tables. Their settings become axes; each case has one value of them, or none.
+/// Cases with the same `axis` are alternatives; those with different ones are combined.
 fn cases(
     source: SourceText<'_>,
     list: &Spanned<DeValue<'_>>,
@@ -410,12 +426,14 @@ fn cases(
         let fix = "write each case as a table `[[case]]`";
         return Err(source.problem(list, "`case` is not a list of tables", "here", fix));
     };
-    let mut rows: Vec<BTreeMap<usize, usize>> = Vec::new();
+    let mut groups: Vec<(String, Vec<CaseRow>)> = Vec::new();
     for table in tables {
-        let mut row = BTreeMap::new();
-        for entry in entries(expect_table(source, table, "[[case]]")?) {
+        let entries = entries(expect_table(source, table, "[[case]]")?);
+        let group = case_axis(source, &entries, axes.get(..grid_axes).unwrap_or_default())?;
+        let mut row = CaseRow::new();
+        for entry in entries.iter().filter(|entry| entry.path != "axis") {
             let (name, target) = match entry.path.as_str() {
-                "name" => ("case".to_owned(), AxisTarget::CaseName),
+                "name" => (group.clone(), AxisTarget::CaseName),
                 "contenders" => {
                     let fix = "a case has one contender: write `contender = \"cubic\"`, or list \
                                the contenders in [grid]";
@@ -423,25 +441,29 @@ fn cases(
                     return Err(source.problem(entry.key_span.clone(), message, "here", fix));
                 }
                 "contender" => ("contender".to_owned(), AxisTarget::Contender),
-                path => (path.to_owned(), target(source, &entry)?),
+                path => (path.to_owned(), target(source, entry)?),
             };
-            if let Some(index) = axes.iter().position(|axis| axis.name == name)
-                && index < grid_axes
-            {
+            let twice = |what: String, fix: &str| {
+                Err(source.problem(entry.key_span.clone(), what, "here", fix.to_owned()))
+            };
+            if let Some(axis) = axes.iter().take(grid_axes).find(|axis| axis.name == name) {
                 // The scenario's own contenders are an axis without a line in this file.
-                let is_implied = axes[index].values.iter().all(|v| v.key_span.is_empty());
+                let is_implied = axis.values.iter().all(|v| v.key_span.is_empty());
                 if !is_implied {
-                    let message =
-                        format!("`{name}` is an axis of the grid and a setting of a case");
-                    let fix = "remove it from one of them";
-                    return Err(source.problem(entry.key_span.clone(), message, "here", fix));
+                    let what = format!("`{name}` is an axis of the grid and a setting of a case");
+                    return twice(what, "remove it from one of them");
                 }
             }
-            let known = axes
-                .iter()
-                .skip(grid_axes)
-                .position(|axis| axis.name == name);
-            let index = known.map_or(axes.len(), |index| grid_axes + index);
+            let own = axes.iter().skip(grid_axes);
+            let known = own.clone().position(|axis| axis.name == name);
+            let column = known.unwrap_or(own.count());
+            let mut others = groups.iter().filter(|(axis, _)| *axis != group);
+            if let Some((other, _)) =
+                others.find(|(_, rows)| rows.iter().any(|row| row.contains_key(&column)))
+            {
+                let what = format!("cases of the axes `{other}` and `{group}` set `{name}`");
+                return twice(what, "set it in the cases of one axis");
+            }
             if known.is_none() {
                 axes.push(SweepAxis {
                     name,
@@ -451,26 +473,72 @@ fn cases(
                     target,
                 });
             }
-            let Some(axis) = axes.get_mut(index) else {
+            let Some(axis) = axes.get_mut(grid_axes + column) else {
                 continue;
             };
-            let value = value_of(source, &entry, entry.value);
+            let value = value_of(source, entry, entry.value);
             let existing = axis.values.iter().position(|v| v.text == value.text);
-            row.insert(index - grid_axes, existing.unwrap_or(axis.values.len()));
+            row.insert(column, existing.unwrap_or(axis.values.len()));
             if existing.is_none() {
                 axis.values.push(value);
             }
         }
-        rows.push(row);
+        match groups.iter_mut().find(|(axis, _)| *axis == group) {
+            Some((_, rows)) => rows.push(row),
+            None => groups.push((group, vec![row])),
+        }
     }
     for axis in axes.iter_mut().skip(grid_axes) {
         if axis.target == AxisTarget::Contender {
             check_contenders(source, axis)?;
         }
     }
+    let mut combined = vec![CaseRow::new()];
+    for (_, rows) in &groups {
+        let with = |before: &CaseRow| {
+            let together =
+                |row: &CaseRow| before.iter().chain(row).map(|(c, v)| (*c, *v)).collect();
+            rows.iter().map(together).collect::<Vec<CaseRow>>()
+        };
+        combined = combined.iter().flat_map(with).collect();
+    }
     let columns = axes.len() - grid_axes;
-    let dense = |row: BTreeMap<usize, usize>| (0..columns).map(|n| row.get(&n).copied()).collect();
-    Ok(rows.into_iter().map(dense).collect())
+    let dense = |row: CaseRow| (0..columns).map(|n| row.get(&n).copied()).collect();
+    Ok(combined.into_iter().map(dense).collect())
+}
+
+/// Values of a case: for each of its axes, counted from the first of all cases, the index of the
+/// value.
+type CaseRow = BTreeMap<usize, usize>;
+
+/// Returns the axis of a case.
+fn case_axis(
+    source: SourceText<'_>,
+    entries: &[Entry<'_>],
+    grid: &[SweepAxis],
+) -> Result<String, Problem> {
+    let Some(entry) = entries.iter().find(|entry| entry.path == "axis") else {
+        return Ok("case".to_owned());
+    };
+    let name = entry.value.get_ref().as_str();
+    let wrong = |message: String, fix: &str| {
+        Err(source.problem(entry.value, message, "here", fix.to_owned()))
+    };
+    match name {
+        None | Some("") => wrong(
+            "the axis of a case is no name".to_owned(),
+            "write a name such as `axis = \"path\"`",
+        ),
+        Some(name) if name != "case" && RESERVED.contains(&name) => wrong(
+            format!("an axis cannot have the name `{name}`"),
+            "choose another name: the table of runs has this column already",
+        ),
+        Some(name) if grid.iter().any(|axis| axis.name == name) => wrong(
+            format!("`{name}` is an axis of the grid"),
+            "choose another name for the axis of these cases",
+        ),
+        Some(name) => Ok(name.to_owned()),
+    }
 }
 
 /// Gives every axis its column, and checks names and parameters.
@@ -488,7 +556,7 @@ fn check_axes(source: SourceText<'_>, axes: &mut [SweepAxis]) -> Result<(), Prob
             _ => axis.name.clone(),
         };
         axis.quantity = match axis.target {
-            AxisTarget::Contender | AxisTarget::CaseName => AxisQuantity::Text,
+            AxisTarget::Contender => AxisQuantity::Text,
             _ => AxisQuantity::of_all(&axis.values),
         };
     }

@@ -1,0 +1,343 @@
+//! Experiments as a sweep and a Python script: the sweep's runs make the tables, and the script
+//! computes what the paper shows, draws its figure and compares the two.
+//!
+//! `papers/SYSTEM/NAME.toml` is the sweep in the simulator, `NAME.linux.toml` the one on kernel TCP,
+//! `NAME.py` the script, and `papers/paper.py` what all scripts share.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use ccplane::program::{Failure, FailureKind, KeptData, RunDatapath, SweepRequest, failure};
+use ccplane_algorithms::Registry;
+use ccplane_lab::scenario::{Sweep, SweepSize};
+use ccplane_lab::{Error, Progress};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Datapath, Experiment, Options, Outcome, Run, page};
+
+/// Modules that scripts import.
+const SHARED_MODULES: [(&str, &str); 2] = [
+    ("paper.py", include_str!("../../../papers/paper.py")),
+    ("bundles.py", include_str!("../../../papers/bundles.py")),
+];
+/// Description of the experiment for the script.
+const ABOUT_FILE: &str = "experiment.json";
+/// Results that the script writes.
+const RESULTS_FILE: &str = "results.json";
+
+/// Experiment that consists of sweeps and a script.
+#[derive(Debug)]
+pub struct Script {
+    name: String,
+    about: About,
+    /// Text of the script.
+    code: String,
+    /// Sweep of each datapath.
+    sweeps: Vec<(Datapath, SweepText)>,
+    on: Vec<Datapath>,
+}
+
+/// Text of a sweep file, with its name and its folder for problems and relative paths.
+#[derive(Debug)]
+struct SweepText {
+    file: String,
+    text: String,
+    folder: PathBuf,
+}
+
+/// Table `[tool.ccplane]` of the script's inline metadata (PEP 723).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct About {
+    title: String,
+    source: String,
+    takes: String,
+    /// Data of the runs besides the table, as `ccplane sweep --keep` takes them.
+    #[serde(default)]
+    keep: Vec<String>,
+}
+
+macro_rules! embedded {
+    ($($file:literal: $($sweep:literal)*;)*) => {
+        &[$((
+            $file,
+            include_str!(concat!("../../../papers/", $file, ".py")),
+            &[$(($sweep, include_str!(concat!("../../../papers/", $sweep)))),*],
+        )),*]
+    };
+}
+
+type EmbeddedScript = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+);
+
+/// Scripts that are part of the program, with their sweeps.
+const EMBEDDED: &[EmbeddedScript] = embedded![
+    "dx/convergence": "dx/convergence.toml";
+];
+
+/// Returns the scripts that are part of the program. A wrong one is left out: a test reads each.
+pub(crate) fn embedded() -> &'static [Script] {
+    static SCRIPTS: OnceLock<Vec<Script>> = OnceLock::new();
+    SCRIPTS.get_or_init(|| {
+        let scripts = EMBEDDED.iter().map(|(file, code, sweeps)| {
+            let sweeps = sweeps.iter().map(|(file, text)| SweepText {
+                file: format!("papers/{file}"),
+                text: (*text).to_owned(),
+                folder: PathBuf::from("papers"),
+            });
+            // Ours have no system in their names.
+            let name = file.trim_start_matches("own/").replace('/', "-");
+            Script::new(&name, code, sweeps)
+        });
+        scripts.filter_map(Result::ok).collect()
+    })
+}
+
+impl Script {
+    /// Reads a script and the sweep files next to it.
+    pub fn read(path: &Path) -> Result<Script, Failure> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).map_err(|why| {
+                let what = format!("cannot read {}: {why}", path.display());
+                Failure::text(FailureKind::Usage, what)
+            })
+        };
+        let code = read(path)?;
+        let beside = [
+            path.with_extension("toml"),
+            path.with_extension("linux.toml"),
+        ];
+        let mut sweeps = Vec::new();
+        for file in beside.iter().filter(|file| file.is_file()) {
+            sweeps.push(SweepText {
+                file: file.display().to_string(),
+                text: read(file)?,
+                folder: file.parent().unwrap_or(Path::new(".")).to_owned(),
+            });
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if sweeps.is_empty() {
+            let what = format!("{} has no sweep", path.display());
+            return Err(Failure::text(FailureKind::Usage, what).hint(format!(
+                "write the grid of its runs to {} (docs/sweeps.md)",
+                beside[0].display()
+            )));
+        }
+        Script::new(&name, &code, sweeps.into_iter()).map_err(|why| {
+            let what = format!("{}: {why}", path.display());
+            Failure::text(FailureKind::Usage, what).hint(
+                "start it with a block `# /// script` … `# ///` that has [tool.ccplane] with \
+                 title, source and takes (docs/papers.md)",
+            )
+        })
+    }
+
+    fn new(
+        name: &str,
+        code: &str,
+        sweeps: impl Iterator<Item = SweepText>,
+    ) -> Result<Script, String> {
+        let sweeps: Vec<(Datapath, SweepText)> = sweeps
+            .map(|sweep| match sweep.file.ends_with(".linux.toml") {
+                true => (Datapath::Linux, sweep),
+                false => (Datapath::Sim, sweep),
+            })
+            .collect();
+        Ok(Script {
+            name: name.to_owned(),
+            about: about(code)?,
+            code: code.to_owned(),
+            on: sweeps.iter().map(|(datapath, _)| *datapath).collect(),
+            sweeps,
+        })
+    }
+
+    /// Returns the experiment that `ccplane paper` runs.
+    pub fn experiment(&self) -> Experiment<'_> {
+        Experiment {
+            name: &self.name,
+            title: &self.about.title,
+            source: &self.about.source,
+            takes: &self.about.takes,
+            on: &self.on,
+            repeats: None,
+            run: Run::Script(self),
+        }
+    }
+
+    /// Makes the missing runs of all sweeps, and runs the script.
+    pub(crate) fn run(
+        &self,
+        options: &Options,
+        registry: &Registry,
+        progress: &dyn Progress,
+    ) -> Result<Outcome, Failure> {
+        let size = match options.quick {
+            true => SweepSize::Quick,
+            false => SweepSize::Full,
+        };
+        for (datapath, sweep) in self.sweeps.iter().filter(|(on, _)| options.on(*on)) {
+            let request = SweepRequest {
+                sweep: sweep.parse(size)?,
+                datapath: match datapath {
+                    Datapath::Sim => RunDatapath::Sim,
+                    Datapath::Linux => RunDatapath::Linux,
+                },
+                threads: Some(options.threads),
+                shard: None,
+                limit: None,
+                kept: self.kept()?,
+            };
+            let out = options.directory.join(datapath.to_string());
+            request.run(&out, registry, &options.command, progress)?;
+        }
+        self.evaluate(options)
+    }
+
+    fn kept(&self) -> Result<Vec<KeptData>, Failure> {
+        let parse = |name: &String| KeptData::parse(name);
+        self.about.keep.iter().map(parse).collect()
+    }
+
+    /// Writes the script next to the tables, and runs it.
+    fn evaluate(&self, options: &Options) -> Result<Outcome, Failure> {
+        let file = format!("{}.py", self.name);
+        let about = json!({
+            "name": self.name,
+            "title": self.about.title,
+            "source": self.about.source,
+            "quick": options.quick,
+            "command": options.command,
+            "build": options.provenance.to_line(),
+            "provenance": options.provenance.to_json(),
+        });
+        let about = about.to_string();
+        let own = [(&*file, &*self.code), (ABOUT_FILE, &about)];
+        for (name, text) in SHARED_MODULES.into_iter().chain(own) {
+            let path = options.directory.join(name);
+            std::fs::write(&path, text).map_err(|source| failure(Error::Part { path, source }))?;
+        }
+        let text = python(&file, &options.directory)?;
+        let path = options.directory.join(RESULTS_FILE);
+        let results = std::fs::read(&path).map_err(|source| {
+            failure(Error::Part {
+                path: path.clone(),
+                source,
+            })
+        })?;
+        let figures: Map<String, Value> = serde_json::from_slice(&results)
+            .map_err(|why| Failure::text(FailureKind::Failed, format!("{file}: {why}")))?;
+        Ok(Outcome {
+            figures,
+            text,
+            page: options.directory.join(page::PAGE),
+            body: format!(
+                "<section><h2>{}</h2><p><a href=\"{}/{}\">its page</a></p></section>",
+                ccplane_report::html::escape(&self.about.title),
+                self.name,
+                page::PAGE
+            ),
+        })
+    }
+}
+
+impl SweepText {
+    fn parse(&self, size: SweepSize) -> Result<Sweep, Failure> {
+        Sweep::parse_with(&self.file, &self.text, &self.folder, size)
+            .map_err(|problem| failure(Error::Scenario(problem)))
+    }
+}
+
+/// Parses the table `[tool.ccplane]` of a script's inline metadata.
+fn about(code: &str) -> Result<About, String> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        tool: Tools,
+    }
+    #[derive(Deserialize)]
+    struct Tools {
+        ccplane: About,
+    }
+    let block = code
+        .lines()
+        .skip_while(|line| *line != "# /// script")
+        .skip(1);
+    let block = block.take_while(|line| *line != "# ///");
+    let lines: Vec<&str> = block
+        .map(|line| line.trim_start_matches('#').trim_start())
+        .collect();
+    let metadata: Metadata =
+        toml::from_str(&lines.join("\n")).map_err(|error| error.message().to_owned())?;
+    Ok(metadata.tool.ccplane)
+}
+
+/// Runs a script with the Python of `CCPLANE_PYTHON`, or `python3`. Returns what it prints.
+fn python(file: &str, directory: &Path) -> Result<String, Failure> {
+    let python = std::env::var_os("CCPLANE_PYTHON").unwrap_or_else(|| "python3".into());
+    let missing = |what: String| {
+        Failure::text(FailureKind::Unsupported, what).hint(
+            "the runs are finished and kept; install Python 3.11 or later with the packages polars \
+             and matplotlib (`pip install polars matplotlib`), name it in CCPLANE_PYTHON if it is \
+             not `python3`, and repeat the command",
+        )
+    };
+    let output = Command::new(&python)
+        .args([file, "."])
+        .current_dir(directory)
+        .output()
+        .map_err(|why| missing(format!("cannot run {}: {why}", python.display())))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let last = said.trim().lines().last().unwrap_or_default();
+        if last.starts_with("ModuleNotFoundError") {
+            return Err(missing(format!("{}: {last}", python.display())));
+        }
+        let what = format!("{file} failed: {}", said.trim());
+        return Err(Failure::text(FailureKind::Failed, what));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .trim_end()
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_and_both_variants_of_its_sweeps_are_valid() {
+        assert_eq!(embedded().len(), EMBEDDED.len());
+        for script in embedded() {
+            assert!(script.kept().is_ok(), "{}", script.name);
+            for (_, sweep) in &script.sweeps {
+                for size in [SweepSize::Full, SweepSize::Quick] {
+                    let parsed = sweep
+                        .parse(size)
+                        .unwrap_or_else(|why| panic!("{}", why.sentence()));
+                    let points = parsed.points().unwrap();
+                    for point in &points {
+                        parsed.scenario(point).unwrap_or_else(|why| panic!("{why}"));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_script_without_metadata_is_refused() {
+        for code in [
+            "",
+            "# /// script\n# ///\n",
+            "# /// script\n# [tool.ccplane]\n# title = 1\n# ///\n",
+        ] {
+            assert!(about(code).is_err(), "{code}");
+        }
+        let code = "# /// script\n# [tool.ccplane]\n# title = \"t\"\n# source = \"s\"\n# takes = \"1 s\"\n# ///\n";
+        assert_eq!(about(code).unwrap().title, "t");
+    }
+}

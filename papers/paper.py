@@ -1,0 +1,248 @@
+"""Reads the tables of an experiment, compares results with the published ones, and writes the page.
+
+`ccplane paper NAME` makes the runs, writes NAME.py and this module next to their tables, and runs
+`python3 NAME.py FOLDER`. The same works by hand and in a notebook: `Paper(folder="FOLDER")`.
+"""
+
+import html
+import io
+import json
+import math
+import pathlib
+import sys
+import textwrap
+from dataclasses import dataclass
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import polars as pl
+
+plt.rcParams.update({
+    "figure.figsize": (6.4, 3.6), "figure.constrained_layout.use": True, "axes.grid": True,
+    "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.5,
+    "lines.markersize": 4, "legend.frameon": False, "font.size": 9, "svg.fonttype": "none",
+    "svg.hashsalt": "ccplane",
+})
+
+# 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom.
+T_QUANTILES = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+    2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
+    2.045, 2.042,
+]
+STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+table{border-collapse:collapse;display:block;overflow-x:auto}td,th{padding:.2rem .7rem;text-align:right}
+td:first-child,th:first-child{text-align:left}th{border-bottom:1px solid;font-weight:600}
+figure{margin:1.5rem 0}svg{max-width:100%;height:auto;background:#fff}figcaption,.note{opacity:.75}
+:root{color-scheme:light dark}
+"""
+
+
+@dataclass
+class Estimate:
+    """Mean over runs with its 95 % confidence interval, which one run does not have."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def mean(values):
+    """Returns the mean of values, None if there are none."""
+    values = [value for value in values if value is not None]
+    return math.fsum(values) / len(values) if values else None
+
+
+def quantile(values, share):
+    """Returns the least value that a share of all values does not exceed."""
+    ordered = sorted(value for value in values if value is not None)
+    return ordered[max(math.ceil(share * len(ordered)), 1) - 1] if ordered else None
+
+
+def jain(values):
+    """Returns Jain's fairness index (Jain, Chiu and Hawe 1984), None for fewer than two values."""
+    squares = math.fsum(value * value for value in values)
+    return math.fsum(values) ** 2 / (len(values) * squares) if len(values) > 1 and squares else None
+
+
+def estimate(values):
+    """Returns the mean with the 95 % interval of Student's t."""
+    values = [value for value in values if value is not None]
+    if len(values) < 2:
+        return Estimate(values[0]) if values else None
+    count, centre = len(values), mean(values)
+    deviation = math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (count - 1))
+    freedom = count - 1
+    t = T_QUANTILES[freedom - 1] if freedom <= 30 else 1.959964 + 2.3723 / freedom + 2.8225 / freedom**2
+    half = t * deviation / math.sqrt(count)
+    return Estimate(centre, centre - half, centre + half)
+
+
+def paired_ratio(pairs):
+    """Returns the geometric mean of ratios of the same seed, with the interval of their logarithms."""
+    if not pairs or any(one <= 0 or other <= 0 for one, other in pairs):
+        return None
+    logs = estimate([math.log(one / other) for one, other in pairs])
+    ends = [None if end is None else math.exp(end) for end in (logs.low, logs.high)]
+    return Estimate(math.exp(logs.value), *ends)
+
+
+def verdict(result, low, high):
+    """Compares a result with a target range: met, missed or inconclusive.
+
+    An interval is met if all of it is in the range, and missed if nothing of it is."""
+    ends = (result.value, result.value) if result.low is None else (result.low, result.high)
+    if low <= ends[0] and ends[1] <= high:
+        return "met"
+    return "missed" if ends[1] < low or ends[0] > high else "inconclusive"
+
+
+class Paper:
+    """Results of one experiment, added in the order of the page."""
+
+    def __init__(self, deviations=(), remarks=(), folder=None):
+        self.folder = pathlib.Path(folder or sys.argv[1])
+        self.about = json.loads((self.folder / "experiment.json").read_text())
+        self.quick = self.about["quick"]
+        self.deviations, self.remarks = list(deviations), list(remarks)
+        self.results, self.rows, self.parts = {}, [], []
+
+    def runs(self, datapath="sim"):
+        """Returns the table with one row per run; it has no rows if there are no such runs."""
+        return self._read(datapath, "runs.parquet")
+
+    def flows(self, datapath="sim"):
+        """Returns the flows of all runs, with the columns of their run."""
+        return self._joined(self._read(datapath, "flows.parquet"), datapath)
+
+    def series(self, name, datapath="sim"):
+        """Returns a time series of all runs, with the columns of their run."""
+        return self._joined(self._read(datapath, f"{name}/*.parquet"), datapath)
+
+    def _read(self, datapath, name):
+        folder = self.folder / datapath
+        return pl.read_parquet(folder / name) if any(folder.glob(name)) else pl.DataFrame()
+
+    def _joined(self, table, datapath):
+        runs = self.runs(datapath)
+        own = [name for name in runs.columns if name == "run" or name not in table.columns]
+        return table.join(runs.select(own), on="run", maintain_order="left") if len(table) else table
+
+    def compare(self, key, what, result, paper="", at_least=None, at_most=None):
+        """Adds a result next to the paper's value, and to the target if there is one."""
+        if result is not None and not isinstance(result, Estimate):
+            result = Estimate(result)
+        if result is not None and not math.isfinite(result.value):
+            result = None
+        self.record(key, result)
+        low, high = (-math.inf if at_least is None else at_least), (math.inf if at_most is None else at_most)
+        target = {(True, True): "", (False, True): f"at least {at_least}", (True, False): f"at most {at_most}"}.get(
+            (at_least is None, at_most is None), f"{at_least} to {at_most}")
+        found = verdict(result, low, high) if target and result else "inconclusive" if target else ""
+        if target:
+            self.results[f"{key}_verdict"] = found
+        ours = "–" if result is None else f"{result.value:.3f}"
+        if result is not None and result.low is not None:
+            ours += f" ({result.low:.3f} to {result.high:.3f})"
+        self.rows.append([what, ours, paper or "–", target, found])
+
+    def state(self, key, what, holds, paper=""):
+        """Adds a statement that is true or false."""
+        self.results[key] = holds
+        found = "inconclusive" if holds is None else "met" if holds else "missed"
+        self.results[f"{key}_verdict"] = found
+        self.rows.append([what, {True: "yes", False: "no"}.get(holds, "–"), paper or "–", "yes", found])
+
+    def record(self, key, result):
+        """Adds a result to results.json only, with four decimals."""
+        result = result if isinstance(result, Estimate) or result is None else Estimate(result)
+        self.results[key] = None if result is None else round(result.value, 4)
+        if result is not None and result.low is not None:
+            self.results[f"{key}_low"], self.results[f"{key}_high"] = round(result.low, 4), round(result.high, 4)
+
+    def table(self, title, headings, rows):
+        """Adds a table. Numbers are formatted by the caller; None is a dash."""
+        cells = [["–" if cell is None else str(cell) for cell in row] for row in rows]
+        self.parts.append(f"<h3>{html.escape(title)}</h3>{to_html(headings, cells)}")
+        self.text_of(title, headings, cells)
+
+    def text_of(self, title, headings, rows):
+        print(f"{title}\n\n{to_text(headings, rows)}\n")
+
+    def figure(self, figure, caption):
+        """Adds a figure, and writes it as SVG and PDF."""
+        number = sum(part.startswith("<figure") for part in self.parts) + 1
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+        figure.savefig(self.folder / f"figure-{number}.pdf", metadata={"CreationDate": None})
+        svg = drawn.getvalue()
+        (self.folder / f"figure-{number}.svg").write_text(svg)
+        plt.close(figure)
+        # Identifiers of several figures on a page must differ.
+        svg = svg[svg.index("<svg"):].replace('id="', f'id="f{number}-').replace("#", f"#f{number}-", 0)
+        svg = svg.replace("url(#", f"url(#f{number}-").replace('href="#', f'href="#f{number}-')
+        label = html.escape(caption)
+        svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+        self.parts.append(f"<figure>{svg}<figcaption>{label}</figcaption></figure>")
+
+    def finish(self):
+        """Writes results.json and report.html, and prints the comparison."""
+        for datapath in ("sim", "linux"):
+            self._describe(self.runs(datapath), datapath)
+        heading = ["result", "ours", "the paper's", "target", ""]
+        if self.rows:
+            self.text_of(self.about["title"], heading, self.rows)
+        for text in self.remarks:
+            print(textwrap.fill(text, 100))
+        if self.deviations:
+            print("Deviations from the paper:")
+        for text in self.deviations:
+            print(textwrap.fill(text, 100, initial_indent="- ", subsequent_indent="  "))
+        whole = {**self.results, "deviations": self.deviations, "provenance": self.about["provenance"]}
+        (self.folder / "results.json").write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+        about = {key: html.escape(str(self.about[key])) for key in ("title", "source", "command", "build")}
+        listed = "".join(f"<li>{html.escape(text)}" for text in self.deviations)
+        body = (
+            f"<h1>{about['title']}</h1><p class=note>{about['source']}</p>"
+            + (to_html(heading, self.rows) if self.rows else "") + "".join(self.parts)
+            + "".join(f"<p>{html.escape(text)}</p>" for text in self.remarks)
+            + (f"<h2>Deviations from the paper</h2><ul>{listed}</ul>" if listed else "")
+            + f"<h2>Reproduce</h2><pre>{about['command']}</pre><p class=note>{about['build']}</p>"
+        )
+        head = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        page = f"{head}<title>{about['title']}</title><style>{STYLE}</style><body>{body}</body></html>\n"
+        (self.folder / "report.html").write_text(page)
+
+    def _describe(self, runs, datapath):
+        """Adds what the audit of runs found, and the runs that failed or were disturbed."""
+        if not len(runs):
+            return
+        failed = runs.filter(pl.col("error").is_not_null())
+        for row in failed.iter_rows(named=True):
+            self.remarks.append(f"The run {row['run']} ({datapath}) failed: {row['error']}.")
+        complaints = runs["complaints"].drop_nulls().unique(maintain_order=True)
+        self.remarks += [f"Audit ({datapath}): {text}." for text in complaints]
+        if datapath != "sim":
+            disturbed = runs["disturbances"].count() if "disturbances" in runs.columns else 0
+            self.results["unsound_runs"] = disturbed
+            if disturbed:
+                self.remarks.append(
+                    f"{disturbed} of {len(runs)} runs on real packets were disturbed by other load of this machine: "
+                    "the column `disturbances` of runs.csv has the reasons.")
+
+
+def to_html(headings, rows):
+    head = "".join(f"<th>{html.escape(text)}" for text in headings)
+    lines = ("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in rows)
+    return f"<table><tr>{head}{''.join(lines)}</table>"
+
+
+def to_text(headings, rows):
+    lines = [list(map(str, row)) for row in (headings, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    aligned = ([cell.ljust(width) if not column else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(line, widths))] for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in aligned)
