@@ -4,15 +4,21 @@
 
 use std::path::Path;
 
-use ccplane_scenario::Sweep;
+use ccplane_scenario::{Sweep, SweepSize};
 use libfuzzer_sys::fuzz_target;
 
 /// Maximum number of points that are listed. The list of a large grid is slow, and no different.
 const POINTS_MAX: usize = 1_000;
 
 fuzz_target!(|text: &str| {
+    for size in [SweepSize::Full, SweepSize::Quick] {
+        check(text, size);
+    }
+});
+
+fn check(text: &str, size: SweepSize) {
     // Files named in the text do not exist; shipped scenarios do.
-    let sweep = match Sweep::parse("fuzz.toml", text, Path::new("/nonexistent")) {
+    let sweep = match Sweep::parse_with("fuzz.toml", text, Path::new("/nonexistent"), size) {
         Ok(sweep) => sweep,
         Err(problem) => {
             assert!(problem.line() >= 1 && !problem.message().is_empty());
@@ -29,4 +35,4 @@ fuzz_target!(|text: &str| {
             Err(problem) => assert!(problem.line() >= 1 && !problem.message().is_empty()),
         }
     }
-});
+}

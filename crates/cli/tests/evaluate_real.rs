@@ -1,10 +1,10 @@
-//! `ccplane evaluate` and runs with several seeds on real packets.
+//! `ccplane evaluate`, `ccplane sweep` and runs with several seeds on real packets.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{ccplane, is_root, lock_host, printed_json, skip, unused_path};
+use crate::common::{ccplane, is_root, lock_host, printed_json, skip, unused_path, write_file};
 
 /// Returns true if links can be emulated; otherwise reports the test as skipped.
 fn can_emulate(test: &str) -> bool {
@@ -74,4 +74,51 @@ fn a_range_of_seeds_runs_on_real_packets() {
         }
         assert!(path.join("report.html").is_file());
     }
+}
+
+/// Every point as often as the file says, the points interleaved.
+#[test]
+fn a_sweep_runs_on_kernel_tcp() {
+    if !can_emulate("a_sweep_runs_on_kernel_tcp") {
+        return;
+    }
+    let _host = lock_host();
+    let sweep = "repeats = 2\nseeds = 5\n[scenario]\nduration = \"1s\"\n\
+        topology.dumbbell = { rate = \"20mbit\", rtt = \"10ms\" }\nworkload = [{ bulk = {} }]\n\
+        [grid]\ncontenders = [\"native:reno\", \"native:cubic\"]\n";
+    let file = write_file("sweep-linux.toml", sweep);
+    let path = unused_path("sweep-linux");
+    let command = || {
+        let mut command = ccplane("sweep --datapath linux --keep received,delays --json");
+        command.arg(&file).arg("--out").arg(&path);
+        command
+    };
+    let said = printed_json(&mut command());
+    assert_eq!(
+        (&said["runs"], &said["failed"], &said["made"]),
+        (&4.into(), &0.into(), &4.into())
+    );
+    let csv = std::fs::read_to_string(path.join("runs.csv")).unwrap();
+    let mut lines = csv.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let column = |name: &str| names.iter().position(|column| *column == name).unwrap();
+    let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
+    let seeds: Vec<&str> = rows.iter().map(|row| row[column("seed")]).collect();
+    assert_eq!(seeds, ["5", "6", "5", "6"]);
+    for row in &rows {
+        let number = |name: &str| row[column(name)].parse::<f64>().unwrap();
+        assert!(number("goodput_mbit") > 10.0, "{csv}");
+        assert!(
+            number("machine_cpu_percent") >= number("process_cpu_percent"),
+            "{csv}"
+        );
+        assert_eq!(row[column("digest")], "");
+    }
+    for kind in ["received", "delays"] {
+        assert_eq!(std::fs::read_dir(path.join(kind)).unwrap().count(), 4);
+    }
+    // Only runs that the machine disturbed are repeated.
+    let disturbed = names.iter().position(|name| *name == "disturbances");
+    let disturbed = disturbed.map_or(0, |n| rows.iter().filter(|row| !row[n].is_empty()).count());
+    assert_eq!(printed_json(&mut command())["made"], disturbed);
 }

@@ -78,8 +78,9 @@ pub struct SweepOptions {
     pub machine: String,
 }
 
-/// Makes the missing runs of a plan and stores a row for each. A run that fails is a row with the
-/// reason in its column `error`, and the others continue. Returns the number of runs made.
+/// Makes the missing runs of a plan and stores a row for each. If none is missing on real packets,
+/// repeats those that the machine disturbed. A run that fails is a row with the reason in its column
+/// `error`, and the others continue. Returns the number of runs made.
 pub fn run(
     plan: &SweepPlan,
     backend: &dyn Backend,
@@ -91,9 +92,10 @@ pub fn run(
     let runs = plan.planned.runs();
     let shard = options.shard.unwrap_or(Shard { index: 1, count: 1 });
     let is_ours = |index: &usize| index % shard.count == shard.index - 1;
+    let is_complete = runs.iter().all(|run| store.contains(&run.id));
     let is_missing = |index: &usize| {
         let id = runs.get(*index).map(|run| &*run.id);
-        id.is_some_and(|id| !store.contains(id))
+        id.is_some_and(|id| !store.contains(id) || (is_complete && store.is_disturbed(id)))
     };
     let mut order: Vec<usize> = (0..runs.len()).filter(is_ours).filter(is_missing).collect();
     // All points with the first seed, then with the second: an interrupted sweep covers the grid,

@@ -165,9 +165,16 @@ impl Script {
             source: &self.about.source,
             takes: &self.about.takes,
             on: &self.on,
-            repeats: None,
+            repeats: self.repeats(),
             run: Run::Script(self),
         }
+    }
+
+    /// Returns the number of runs of each point on kernel TCP.
+    fn repeats(&self) -> Option<usize> {
+        let (_, sweep) = self.sweeps.iter().find(|(on, _)| *on == Datapath::Linux)?;
+        let sweep = sweep.parse(SweepSize::Full).ok()?;
+        usize::try_from(sweep.real_seeds().count()).ok()
     }
 
     /// Makes the missing runs of all sweeps, and runs the script.
@@ -181,9 +188,20 @@ impl Script {
             true => SweepSize::Quick,
             false => SweepSize::Full,
         };
+        if options.trace.is_some() {
+            let what = "--trace: this experiment has no recorded link";
+            return Err(Failure::text(FailureKind::Usage, what).hint(
+                "copy its two files from `papers`, name the trace in the sweep, and run \
+                 `ccplane paper` with the copy",
+            ));
+        }
         for (datapath, sweep) in self.sweeps.iter().filter(|(on, _)| options.on(*on)) {
+            let mut sweep = sweep.parse(size)?;
+            if let Some(repeats) = options.repeats {
+                sweep.repeats = u32::try_from(repeats).ok();
+            }
             let request = SweepRequest {
-                sweep: sweep.parse(size)?,
+                sweep,
                 datapath: match datapath {
                     Datapath::Sim => RunDatapath::Sim,
                     Datapath::Linux => RunDatapath::Linux,

@@ -206,8 +206,10 @@ impl RunStore {
                     second: row.digest,
                 });
             }
-            // A result replaces a failure.
-            if known.error.is_none() {
+            // A result replaces a failure, and a run on real packets one that was disturbed more.
+            let is_better = known.error.is_some()
+                || (row.error.is_none() && row.disturbances.len() < known.disturbances.len());
+            if !is_better {
                 return Ok(());
             }
         }
@@ -241,6 +243,13 @@ impl RunStore {
     /// Returns true if the run is finished. A run that failed counts: it fails again.
     pub fn contains(&self, id: &str) -> bool {
         self.rows.contains_key(id)
+    }
+
+    /// Returns true if the machine disturbed the run, which was on real packets.
+    pub fn is_disturbed(&self, id: &str) -> bool {
+        self.rows
+            .get(id)
+            .is_some_and(|row| !row.disturbances.is_empty())
     }
 
     /// Returns the number of finished runs, including those of other grids in the same folder.

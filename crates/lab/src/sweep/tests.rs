@@ -222,6 +222,72 @@ fn a_page_shows_lines_heat_maps_and_points() {
     }
 }
 
+/// Each kind of time series of a run with two flows and a bundle.
+#[test]
+fn a_run_keeps_its_time_series() {
+    let text = "\
+base = \"22-bundle\"
+seeds = 3
+[scenario]
+contenders = [\"bundler\"]
+duration = \"3s\"
+warm = \"0s\"
+sample = \"100ms\"
+workload = [
+    { name = \"a\", from = \"server\", to = \"client\", bulk = { flows = 2, stagger = \"1s\" } },
+    { name = \"b\", from = \"server\", to = \"client\", requests = { response = { fixed = \"5kB\" }, think = \"20ms\" } },
+]
+";
+    let folder = Folder::new("series");
+    let plan = folder.plan(text);
+    let (sent, tables) = std::sync::mpsc::channel();
+    let keep = move |id: &str, scenario: &Scenario, result: &RunResult| {
+        let contender = result.contenders.first().ok_or(Error::NoContender)?;
+        let tables = RunSeries::ALL.map(|kind| kind.table(id, scenario, contender));
+        let _ = sent.send((id.to_owned(), tables));
+        Ok(())
+    };
+    let options = SweepOptions {
+        keep: Some(Box::new(keep)),
+        ..options()
+    };
+    let mut store = RunStore::in_memory();
+    let (sim, registry) = (Sim::default(), Registry::builtin());
+    run(&plan, &sim, &registry, &options, &mut store, &NoProgress).unwrap();
+    let (id, [received, bundles, changes, delays]) = tables.recv().unwrap();
+    assert_eq!(id, plan.planned.ids[0]);
+    let received = received.unwrap();
+    let names: Vec<&str> = received.columns.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "run",
+            "workload",
+            "flow",
+            "start_s",
+            "end_s",
+            "time_ns",
+            "received_bytes"
+        ]
+    );
+    let cell = |name: &str, row| received.column(name).unwrap().text(row);
+    let rows = || 0..received.rows();
+    let of_flow = |flow: &str| rows().filter(|row| cell("flow", *row) == flow).count();
+    // Both flows, and the courses of both workloads.
+    assert!(of_flow("1") > 20 && of_flow("2") > 20 && of_flow("") > 40);
+    let second = rows().find(|row| cell("flow", *row) == "2").unwrap();
+    assert_eq!(
+        (cell("workload", second), cell("start_s", second)),
+        ("a".to_owned(), "1".to_owned())
+    );
+    assert!(rows().any(|row| cell("workload", row) == "b"));
+    assert!(bundles.unwrap().column("rtt_ms").unwrap().number(20) > Some(0.0));
+    assert_eq!(changes.unwrap().column("mode").unwrap().text(0), "delay");
+    let delays = delays.unwrap();
+    let last = delays.column("share").unwrap().number(delays.rows() - 1);
+    assert_eq!((delays.rows(), last), (1_001, Some(1.0)));
+}
+
 #[test]
 fn two_different_results_of_a_run_are_a_conflict() {
     let row = |digest: &str| RunRow {
@@ -241,6 +307,37 @@ fn two_different_results_of_a_run_are_a_conflict() {
         store.add(row("2")),
         Err(StoreError::Conflict { .. })
     ));
+}
+
+/// A repeated run replaces one that was disturbed more, also when the file is read again.
+#[test]
+fn a_less_disturbed_run_replaces_another() {
+    let folder = Folder::new("disturbed");
+    let row = |goodput: f64, disturbances: &[&str]| RunRow {
+        id: "a".to_owned(),
+        metrics: vec![("goodput_mbit".to_owned(), goodput)],
+        digest: String::new(),
+        error: None,
+        complaints: Vec::new(),
+        disturbances: disturbances.iter().map(|text| (*text).to_owned()).collect(),
+        flows: Vec::new(),
+        timing: RunTiming::default(),
+    };
+    let mut store = RunStore::open(&folder.0).unwrap();
+    let of = |store: &RunStore| {
+        (
+            store.row("a").unwrap().metrics[0].1,
+            store.is_disturbed("a"),
+        )
+    };
+    store.add(row(1.0, &["busy", "late"])).unwrap();
+    store.add(row(2.0, &["busy", "late"])).unwrap();
+    assert_eq!(of(&store), (1.0, true));
+    store.add(row(3.0, &[])).unwrap();
+    store.add(row(4.0, &["busy"])).unwrap();
+    assert_eq!(of(&store), (3.0, false));
+    drop(store);
+    assert_eq!(of(&RunStore::open(&folder.0).unwrap()), (3.0, false));
 }
 
 #[test]

@@ -142,6 +142,16 @@ fn a_mistake_is_reported_where_it_is_written() {
             with("contenders = [\"cubic:a={b}\"]\nb = [1, 1]"),
             with("duration = [\"1s\"]\n[[case]]\nduration = \"2s\""),
             with("duration = [\"1s\"]\n[[case]]\ncontenders = [\"reno\"]"),
+            told("base = \"02-fairness\"\nscenario = \"01-one-flow\"\n"),
+            with("duration = [\"1s\"]\n[[case]]\naxis = \"duration\""),
+            with("duration = [\"1s\"]\n[[case]]\naxis = \"seed\""),
+            with("[[case]]\nwarm = \"1s\"\n[[case]]\naxis = \"b\"\nwarm = \"2s\""),
+            with("duration = [\"1s\"]\n[quick]\nseeds = \"x\""),
+            with("duration = [\"1s\"]\n[quick]\nrepeats = 0"),
+            with("duration = [\"1s\"]\n[quick]\nduration = \"1s\""),
+            with("[[case]]\nname = \"a\"\n[quick]\ncase = [\"b\"]"),
+            with("[[case]]\nname = \"a\"\n[quick]\nworkload.9.start = \"1s\""),
+            told("scenario = \"01-one-flow\"\nrepeats = 0\n"),
         ]
         .join("\n")
     );
@@ -169,6 +179,83 @@ topology.dumbbell.rate = [\"5mbit\", \"6mbt\"]
     );
     let problem = sweep.scenario(&points[1]).unwrap_err();
     assert_eq!((problem.line(), sweep.scenario_file()), (8, None));
+}
+
+/// Cases of one axis are alternatives, and those of different axes are combined.
+const CASES: &str = "\
+base = \"01-one-flow\"
+seeds = \"1..9\"
+repeats = 3
+[scenario]
+contenders = [\"reno\"]
+[[case]]
+axis = \"load\"
+name = \"7\"
+topology.dumbbell.rate = \"7mbit\"
+duration = \"2s\"
+[[case]]
+axis = \"load\"
+name = \"70\"
+topology.dumbbell.rate = \"70mbit\"
+duration = \"3s\"
+[[case]]
+name = \"short\"
+topology.dumbbell.queue = \"codel\"
+[[case]]
+name = \"long\"
+[quick]
+seeds = 4
+repeats = 1
+load = [\"70\"]
+case = [\"long\"]
+warm = \"1s\"
+";
+
+#[test]
+fn cases_of_different_axes_are_combined() {
+    let sweep = parse(CASES).unwrap();
+    assert_eq!(
+        columns(&sweep),
+        [
+            "contender",
+            "load",
+            "rate_mbit",
+            "duration_ms",
+            "case",
+            "queue"
+        ]
+    );
+    let all = rows(&sweep);
+    assert_eq!(
+        all,
+        [
+            "reno 7 7mbit 2s short codel",
+            "reno 7 7mbit 2s long ",
+            "reno 70 70mbit 3s short codel",
+            "reno 70 70mbit 3s long "
+        ]
+    );
+    assert_eq!(sweep.axes[1].quantity, AxisQuantity::Number);
+    assert_eq!(sweep.real_seeds().iter().collect::<Vec<_>>(), [1, 2, 3]);
+    // The base's own settings remain.
+    let scenario = sweep.scenario(&sweep.points().unwrap()[0]).unwrap();
+    assert!(scenario.text.contains("rtt = "), "{}", scenario.text);
+}
+
+#[test]
+fn a_quick_sweep_replaces_values() {
+    let quick = |text: &str| {
+        Sweep::parse_with("sweep.toml", text, Path::new("nowhere"), SweepSize::Quick).unwrap()
+    };
+    let sweep = quick(CASES);
+    assert_eq!(rows(&sweep), ["reno 70 70mbit 3s long "]);
+    assert_eq!((sweep.seeds, sweep.repeats), (Seeds::one(4), Some(1)));
+    let scenario = sweep.scenario(&sweep.points().unwrap()[0]).unwrap();
+    assert_eq!(scenario.warm_up, ccplane_units::Duration::from_secs(1));
+    let sweep = quick(&format!(
+        "{SWEEP}[quick]\ncontenders = [\"reno\"]\nback = [0.5]\n"
+    ));
+    assert_eq!(rows(&sweep).len(), 4);
 }
 
 #[test]
