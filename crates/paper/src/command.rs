@@ -13,7 +13,7 @@ use ccplane_lab::Progress;
 use ccplane_report::Provenance;
 use indicatif::ProgressBar;
 
-use crate::{Datapath, ECHO_COMMAND, Experiment, Options, Paper, ReadError, Recorded, Script};
+use crate::{Datapath, ECHO_COMMAND, Experiment, Options, Recorded, Script};
 
 /// Runs the command line of this process, that of `ccplane paper`, with these algorithms.
 pub fn main_with(registry: Registry) -> ExitCode {
@@ -33,13 +33,6 @@ fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Failure>
         let script = Script::read(Path::new(&args.name))?;
         return of(&script.experiment(), args, registry, json);
     }
-    if args.name.ends_with(".toml") {
-        let paper = Paper::read(Path::new(&args.name)).map_err(|error| match error {
-            ReadError::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
-            error => Failure::new(FailureKind::Usage, error),
-        })?;
-        return of(&paper.experiment(), args, registry, json);
-    }
     let Some(experiment) = crate::by_name(&args.name) else {
         let known: Vec<&str> = crate::all().map(|e| e.name).collect();
         return Err(Failure::text(
@@ -47,7 +40,7 @@ fn run(args: &PaperArgs, registry: &Registry, json: bool) -> Result<(), Failure>
             format!("there is no experiment `{}`", args.name),
         )
         .hint(format!(
-            "there are: {}; a file of your own ends in .toml",
+            "there are: {}; the script of your own experiment ends in .py",
             known.join(", ")
         )));
     };

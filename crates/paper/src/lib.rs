@@ -1,9 +1,7 @@
-//! Published experiments: each runs what a paper reports, sets its numbers beside the paper's, and
-//! says where it deviates from the published set-up.
+//! Published experiments: each runs what a paper reports, and compares its results with the paper's.
 //!
-//! Most can be said in a file ([`Paper`]): those of `papers/` are part of the program, and
-//! anybody's own runs like them. What a table of results cannot say is code, a file here for each
-//! figure; of some it is one half (`Coded`).
+//! Most are a sweep and a Python script in `papers/` ([`Script`]). An experiment that measures
+//! something other than runs of a scenario is code, a file here for each figure.
 #![forbid(unsafe_code)]
 // Standard output may be closed or full: `ccplane::program::print_line` reports it at the end.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -19,10 +17,6 @@ mod ccp_scalability;
 mod ccp_slow_algorithm;
 mod command;
 mod dx_accuracy;
-mod dx_testbed {
-    pub(super) mod real;
-}
-mod file;
 mod link;
 mod loopback;
 mod outside;
@@ -55,7 +49,6 @@ use ccplane_lab::parts::Parts;
 use ccplane_lab::stats;
 
 pub use command::main_with;
-pub use file::{Paper, ReadError};
 use page::Findings;
 pub use script::Script;
 
@@ -83,25 +76,10 @@ pub struct Experiment<'p> {
 enum Run<'p> {
     /// Code of its own.
     Code(fn(&Options, &Registry, &dyn Progress) -> Result<Outcome, Error>),
-    /// A file, and what is code beside it.
-    File(&'p Paper, Option<&'p Coded>),
     /// Sweeps and a Python script.
     Script(&'p Script),
     /// Several experiments in their quick form, with the names of their figures in the whole.
     Together(&'static [&'static [&'static str]], together::Key),
-}
-
-/// The half of an experiment that is code, where the other is a file.
-#[derive(Clone, Copy, Debug)]
-struct Coded {
-    /// Of the experiment of this name.
-    name: &'static str,
-    /// Where it runs.
-    on: Datapath,
-    /// Where the whole experiment runs: what the file has runs elsewhere.
-    everywhere: &'static [Datapath],
-    /// Adds what it finds to what the file did.
-    run: fn(&mut Findings, &Options, &Registry, &dyn Progress) -> Result<(), Error>,
 }
 
 /// Where packets run.
@@ -241,31 +219,17 @@ const CODE: &[Experiment] = &[
     rc3_fct::EXPERIMENT,
     rc3_internet2::EXPERIMENT,
     rc3_fairness::EXPERIMENT,
+    rc3_priority::EXPERIMENT,
     systems::RC3,
     systems::BUNDLER,
     systems::ALL,
 ];
 
-/// Halves of experiments whose other halves are files.
-const HALVES: &[Coded] = &[dx_testbed::real::CODED, rc3_priority::CODED];
-
-/// Every experiment there is: those that are code, and the files that are part of the program. A
-/// paper's stand together.
+/// Returns all experiments, those of a paper together.
 pub fn all() -> impl Iterator<Item = Experiment<'static>> {
-    let files = file::embedded().iter().map(|paper| {
-        let experiment = paper.experiment();
-        match HALVES.iter().find(|half| half.name == experiment.name) {
-            None => experiment,
-            Some(half) => Experiment {
-                on: half.everywhere,
-                run: Run::File(paper, Some(half)),
-                ..experiment
-            },
-        }
-    });
     let scripts = script::embedded().iter().map(Script::experiment);
     let coded = CODE.iter().copied();
-    let mut all: Vec<Experiment<'static>> = coded.chain(files).chain(scripts).collect();
+    let mut all: Vec<Experiment<'static>> = coded.chain(scripts).collect();
     let paper = |experiment: &Experiment<'_>| {
         let family = experiment.name.split('-').next().unwrap_or_default();
         ["ccp", "dx", "rc3", "bundler"]
@@ -300,7 +264,6 @@ impl Experiment<'_> {
         self.check(options).map_err(program::failure)?;
         let outcome = match self.run {
             Run::Code(run) => run(options, registry, progress),
-            Run::File(paper, coded) => file::run(paper, coded, self, options, registry, progress),
             Run::Script(script) => return script.run(options, registry, progress),
             Run::Together(parts, key) => {
                 return together::run(self, parts, key, options, registry, progress);
@@ -364,20 +327,6 @@ mod tests {
             );
         }
         assert!(by_name("fig-99").is_none());
-    }
-
-    /// A file's simulations and coded runs on real packets are one experiment.
-    #[test]
-    fn halves_belong_to_files() {
-        for half in HALVES {
-            let experiment = by_name(half.name).unwrap();
-            assert!(matches!(experiment.run, Run::File(_, Some(own)) if own.name == half.name));
-            assert!(
-                experiment.on.contains(&half.on) && experiment.on.len() > 1,
-                "{}",
-                half.name
-            );
-        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! RC3, figures 16 and 17, on real packets: a flow of high priority and one of low priority, at a
-//! host's own link and at a switch; the second begins half-way. Who has the link? Its simulations
-//! are `papers/rc3/priority.toml`.
+//! host's own link and at a switch; the second begins half-way. The simulations are
+//! `papers/rc3/priority.toml`.
 
 mod packets;
 
@@ -13,16 +13,19 @@ use serde::{Deserialize, Serialize};
 
 use super::page::{Findings, cell};
 use super::rc3_theory::WIRE;
-use super::{Coded, Datapath, Options};
+use super::{Datapath, Experiment, Options, Outcome, Run};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::{self, Distribution};
 
-pub(super) const CODED: Coded = Coded {
-    name: "rc3-priority",
-    on: Datapath::Linux,
-    everywhere: &[Datapath::Sim, Datapath::Linux],
-    run: real,
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "rc3-priority-packets",
+    title: "A flow of high priority and one of low priority share a link, on real packets",
+    source: "Mittal et al., Recursively Cautious Congestion Control, NSDI 2014, figures 16 and 17",
+    takes: "90 seconds; 30 seconds with --quick",
+    on: &[Datapath::Linux],
+    repeats: None,
+    run: Run::Code(real),
 };
 
 /// Those who repeated it had links of 100 Mbit/s and 2 ms.
@@ -135,14 +138,14 @@ fn mean(rates: &[f64]) -> Option<f64> {
 }
 
 fn real(
-    findings: &mut Findings,
     options: &Options,
     _registry: &Registry,
     progress: &dyn Progress,
-) -> Result<(), Error> {
-    tell(findings, &packets::meet(options, progress)?);
+) -> Result<Outcome, Error> {
+    let mut findings = Findings::default();
+    tell(&mut findings, &packets::meet(options, progress)?);
     findings.remark(packets::how());
-    Ok(())
+    findings.finish(&EXPERIMENT, options)
 }
 
 fn tell(findings: &mut Findings, cases: &[(Case, Rates)]) {

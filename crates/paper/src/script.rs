@@ -77,7 +77,27 @@ type EmbeddedScript = (
 
 /// Scripts that are part of the program, with their sweeps.
 const EMBEDDED: &[EmbeddedScript] = embedded![
+    "dx/testbed": "dx/testbed.toml" "dx/testbed.linux.toml";
+    "dx/fattree": "dx/fattree.toml";
+    "dx/senders": "dx/senders.toml";
     "dx/convergence": "dx/convergence.toml";
+    "dx/noise": "dx/noise.toml";
+    "dx/fairness": "dx/fairness.toml";
+    "rc3/priority": "rc3/priority.toml";
+    "bundler/overview": "bundler/overview.toml" "bundler/overview.linux.toml";
+    "bundler/connections": "bundler/connections.toml";
+    "bundler/timeline": "bundler/timeline.toml" "bundler/timeline.linux.toml";
+    "bundler/inelastic": "bundler/inelastic.toml";
+    "bundler/elastic": "bundler/elastic.toml" "bundler/elastic.linux.toml";
+    "bundler/two": "bundler/two.toml" "bundler/two.linux.toml";
+    "bundler/sendbox-cc": "bundler/sendbox-cc.toml";
+    "bundler/endhost-cc": "bundler/endhost-cc.toml";
+    "bundler/load": "bundler/load.toml";
+    "bundler/classes": "bundler/classes.toml";
+    "bundler/multipath": "bundler/multipath.toml";
+    "bundler/accuracy": "bundler/accuracy.toml";
+    "bundler/variable": "bundler/variable.toml";
+    "own/sim-kernel": "own/sim-kernel.toml" "own/sim-kernel.linux.toml";
 ];
 
 /// Returns the scripts that are part of the program. A wrong one is left out: a test reads each.

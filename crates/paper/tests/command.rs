@@ -68,12 +68,14 @@ fn an_experiment_runs_where_it_can_and_overwrites_nothing() {
 #[test]
 fn an_unknown_experiment_is_told_with_what_there_is() {
     fails(&["no-such"], 2, &["ccp-fidelity"]);
-    fails(&["/no/such.toml"], 2, &["/no/such.toml"]);
-    let paper = "name = \"mine\"\ntitle = \"t\"\nsource = \"s\"\nbase = \"01-one-flow\"\n[[contenders]]\nalgorithm = \"reno\"\n";
+    fails(&["/no/such.py"], 2, &["/no/such.py"]);
+    let script = scratch("mine.py", "print(1)\n");
+    fails(&[&script], 2, &["has no sweep", "mine.toml"]);
+    scratch("mine.toml", "scenario = \"01-one-flow\"\n");
     fails(
-        &[&scratch("mine.toml", paper)],
+        &[&script],
         2,
-        &["mine.toml:5", "contender"],
+        &["mine.py", "# /// script", "docs/papers.md"],
     );
     let output = program().args(["--json", "no-such"]).output();
     let output = output.expect("the program under test starts");
@@ -151,41 +153,27 @@ fn ctrl_c_ends_a_run() {
     assert_eq!(status.code(), Some(130), "{said:?}");
 }
 
+/// The runs are kept, and the message says how to get Python.
 #[test]
-fn figures_name_the_command_that_made_them() {
-    let paper = r#"
-name = "short"
-title = "t"
-source = "s"
-[scenario]
-duration = "1s"
-topology.dumbbell = { rate = "9mbit", rtt = "9ms" }
-workload = [{ bulk = {} }]
-[[contender]]
-algorithm = "reno"
-[[figure]]
-key = "use"
-what = "use of the link"
-value = "utilisation"
-of = "reno"
-"#;
+fn an_experiment_without_python_keeps_its_runs() {
+    let script = scratch(
+        "short.py",
+        "# /// script\n# [tool.ccplane]\n# title = \"t\"\n# source = \"s\"\n# takes = \"1 s\"\n# ///\n",
+    );
+    let sweep = "[scenario]\nduration = \"1s\"\ncontenders = [\"reno\"]\n\
+        topology.dumbbell = { rate = \"9mbit\", rtt = \"9ms\" }\nworkload = [{ bulk = {} }]\n";
+    scratch("short.toml", sweep);
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("short");
     let _ = fs::remove_dir_all(&out);
-    let words = [
-        "--json",
-        &scratch("short.toml", paper),
-        "--datapath",
-        "sim",
-        "--out",
-    ];
-    let output = program().args(words).arg(&out).output();
-    let output = output.expect("the program under test starts");
-    assert!(output.status.success(), "{output:?}");
-    let object: serde_json::Value =
-        serde_json::from_slice(&output.stdout).expect("one JSON object");
-    let command = object["provenance"]["command"].as_str().unwrap_or_default();
+    let mut command = program();
+    command.env("CCPLANE_PYTHON", "/no/such/python");
+    let output = command.args([&script, "--out"]).arg(&out).output();
+    let (code, text) = outcome(&output.expect("the program under test starts"));
+    assert_eq!(code, Some(3), "{text}");
     assert!(
-        command.starts_with("ccplane paper --json /") && command.contains("short.toml"),
-        "{object}"
+        text.contains("/no/such/python") && text.contains("pip install polars matplotlib"),
+        "{text}"
     );
+    assert!(out.join("sim/runs.parquet").exists());
+    assert!(out.join("short.py").exists() && out.join("paper.py").exists());
 }
