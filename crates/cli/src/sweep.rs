@@ -41,8 +41,8 @@ pub struct SweepArgs {
     /// Make at most N runs, for a first look. The same command without it makes the rest.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Also keep a row per flow in flows.parquet, or time series of every run: bytes received over
-    /// time, bundles, the distribution of delays, or all files of `ccplane run`.
+    /// Also keep a row per flow in flows.parquet, or time series of every run: samples of flows and of
+    /// bundles, the distribution of delays, the bottleneck over time, or all files of `ccplane run`.
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     keep: Vec<KeptData>,
     /// Datapath of all runs. On real packets they run one after the other, as often as the file
@@ -78,12 +78,14 @@ struct MergeArgs {
 pub enum KeptData {
     /// One row per flow.
     Flows,
-    /// Bytes received over time, by flow and by workload.
-    Received,
+    /// Samples of flows: bytes received, congestion window and RTT over time.
+    Samples,
     /// Samples and changes of mode of bundles.
     Bundles,
     /// Distribution of the delay in the bottleneck's queue.
     Delays,
+    /// Throughput and mean delay of the bottleneck over time.
+    Bins,
     /// The files of `ccplane run`: time series of windows, rates and delays.
     Series,
 }

@@ -89,7 +89,7 @@ fn a_sweep_runs_on_kernel_tcp() {
     let file = write_file("sweep-linux.toml", sweep);
     let path = unused_path("sweep-linux");
     let command = || {
-        let mut command = ccplane("sweep --datapath linux --keep received,delays --json");
+        let mut command = ccplane("sweep --datapath linux --keep samples,delays --json");
         command.arg(&file).arg("--out").arg(&path);
         command
     };
@@ -114,7 +114,7 @@ fn a_sweep_runs_on_kernel_tcp() {
         );
         assert_eq!(row[column("digest")], "");
     }
-    for kind in ["received", "delays"] {
+    for kind in ["samples", "delays"] {
         assert_eq!(std::fs::read_dir(path.join(kind)).unwrap().count(), 4);
     }
     // Only runs that the machine disturbed are repeated.

@@ -17,9 +17,10 @@ const SERIES_FOLDER: &str = "series";
 /// Returns the function that writes the time series of a run to `out`; `None` if nothing is kept.
 pub(super) fn keep(out: &Path, kept: &[KeptData]) -> Option<Box<KeepSeries>> {
     let of_kind = |kept: &KeptData| match kept {
-        KeptData::Received => vec![RunSeries::Received],
+        KeptData::Samples => vec![RunSeries::Samples],
         KeptData::Bundles => vec![RunSeries::Bundles, RunSeries::BundleChanges],
         KeptData::Delays => vec![RunSeries::Delays],
+        KeptData::Bins => vec![RunSeries::Bins],
         KeptData::Flows | KeptData::Series => Vec::new(),
     };
     let series: Vec<RunSeries> = kept.iter().flat_map(of_kind).collect();

@@ -1,7 +1,7 @@
 //! Time series of a run as tables with a column `run`, so that the files of all runs are one
 //! dataset.
 
-use crate::result::{ContenderResult, Sample, WorkloadSeries};
+use crate::result::{ContenderResult, Sample, TcpInfo, WorkloadSeries};
 use crate::scenario::Scenario;
 use ccplane_units::Duration;
 
@@ -10,32 +10,36 @@ use super::table::{ColumnValues, RunTable};
 /// Time series of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunSeries {
-    /// Bytes received over time, by flow and by workload.
-    Received,
+    /// Samples of every flow without end, and the bytes received by every workload.
+    Samples,
     /// Samples of every bundle.
     Bundles,
     /// Changes of the mode of every bundle.
     BundleChanges,
     /// Distribution of the delay in the bottleneck's queue.
     Delays,
+    /// Throughput and mean delay of the bottleneck in every bin.
+    Bins,
 }
 
 impl RunSeries {
     /// All series.
-    pub const ALL: [RunSeries; 4] = [
-        RunSeries::Received,
+    pub const ALL: [RunSeries; 5] = [
+        RunSeries::Samples,
         RunSeries::Bundles,
         RunSeries::BundleChanges,
         RunSeries::Delays,
+        RunSeries::Bins,
     ];
 
     /// Returns the name of its folder.
     pub fn name(self) -> &'static str {
         match self {
-            RunSeries::Received => "received",
+            RunSeries::Samples => "samples",
             RunSeries::Bundles => "bundles",
             RunSeries::BundleChanges => "bundle_changes",
             RunSeries::Delays => "delays",
+            RunSeries::Bins => "bins",
         }
     }
 
@@ -47,10 +51,11 @@ impl RunSeries {
         result: &ContenderResult,
     ) -> Option<RunTable> {
         let mut table = match self {
-            RunSeries::Received => received(scenario, result),
+            RunSeries::Samples => samples(scenario, result),
             RunSeries::Bundles => bundles(result),
             RunSeries::BundleChanges => bundle_changes(result),
             RunSeries::Delays => delays(result),
+            RunSeries::Bins => bins(result),
         };
         let rows = table.rows();
         let runs = vec![Some(run.to_owned()); rows];
@@ -68,8 +73,8 @@ fn counts(values: impl Iterator<Item = u64>) -> ColumnValues {
     ColumnValues::Integer(values.map(Some).collect())
 }
 
-/// Row of [`RunSeries::Received`].
-struct Received<'a> {
+/// Row of [`RunSeries::Samples`].
+struct SampleRow<'a> {
     workload: &'a str,
     /// Number of the flow in its workload, from 1; `None` for the whole workload.
     flow: Option<u64>,
@@ -77,10 +82,12 @@ struct Received<'a> {
     planned: Option<(Duration, Option<Duration>)>,
     at_ns: u64,
     bytes: u64,
+    /// State of the sender's socket; `None` for a whole workload.
+    tcp: Option<&'a TcpInfo>,
 }
 
 /// Returns the samples of all flows without end, and of the workloads if there are several.
-fn received(scenario: &Scenario, result: &ContenderResult) -> RunTable {
+fn samples(scenario: &Scenario, result: &ContenderResult) -> RunTable {
     let series = &result.series;
     let everything = WorkloadSeries {
         flows: (0..series.flows.len()).collect(),
@@ -97,20 +104,22 @@ fn received(scenario: &Scenario, result: &ContenderResult) -> RunTable {
         for (number, flow) in (0..).zip(&own.flows) {
             let samples: &[Sample] = series.flow(*flow);
             let planned = workload.planned_times(number);
-            rows.extend(samples.iter().map(|sample| Received {
+            rows.extend(samples.iter().map(|sample| SampleRow {
                 workload: name,
                 flow: Some(number + 1),
                 planned,
                 at_ns: sample.at_ns,
                 bytes: sample.received,
+                tcp: Some(&sample.tcp),
             }));
         }
-        rows.extend(own.course.iter().map(|(at_ns, bytes)| Received {
+        rows.extend(own.course.iter().map(|(at_ns, bytes)| SampleRow {
             workload: name,
             flow: None,
             planned: None,
             at_ns: *at_ns,
             bytes: *bytes,
+            tcp: None,
         }));
     }
     let seconds = |time: Duration| time.as_nanos() as f64 / 1e9;
@@ -127,6 +136,11 @@ fn received(scenario: &Scenario, result: &ContenderResult) -> RunTable {
     table.push("end_s", ColumnValues::Number(ends.collect()));
     table.push("time_ns", counts(rows.iter().map(|row| row.at_ns)));
     table.push("received_bytes", counts(rows.iter().map(|row| row.bytes)));
+    let of_socket = |value: fn(&TcpInfo) -> u64| {
+        ColumnValues::Integer(rows.iter().map(|row| row.tcp.map(value)).collect())
+    };
+    table.push("cwnd_segments", of_socket(|tcp| tcp.cwnd.into()));
+    table.push("srtt_us", of_socket(|tcp| tcp.srtt_us.into()));
     table
 }
 
@@ -184,5 +198,18 @@ fn delays(result: &ContenderResult) -> RunTable {
     let shares = (0..delays.len()).map(|index| index as f64 / last);
     table.push("share", numbers(shares));
     table.push("delay_ms", numbers(delays.iter().copied()));
+    table
+}
+
+fn bins(result: &ContenderResult) -> RunTable {
+    let series = &result.series;
+    let mut table = RunTable::default();
+    let starts = (0..series.throughput_mbit.len() as u64).map(|index| index * series.bin_ns);
+    table.push("time_ns", counts(starts));
+    let throughput = series.throughput_mbit.iter().copied();
+    table.push("throughput_mbit", numbers(throughput));
+    // Empty bins have no delay.
+    let delays = series.delay_ms.iter().copied();
+    table.push("delay_ms", ColumnValues::Number(delays.collect()));
     table
 }

@@ -254,10 +254,10 @@ workload = [
     let mut store = RunStore::in_memory();
     let (sim, registry) = (Sim::default(), Registry::builtin());
     run(&plan, &sim, &registry, &options, &mut store, &NoProgress).unwrap();
-    let (id, [received, bundles, changes, delays]) = tables.recv().unwrap();
+    let (id, [samples, bundles, changes, delays, bins]) = tables.recv().unwrap();
     assert_eq!(id, plan.planned.ids[0]);
-    let received = received.unwrap();
-    let names: Vec<&str> = received.columns.iter().map(|c| c.name.as_str()).collect();
+    let samples = samples.unwrap();
+    let names: Vec<&str> = samples.columns.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(
         names,
         [
@@ -267,11 +267,13 @@ workload = [
             "start_s",
             "end_s",
             "time_ns",
-            "received_bytes"
+            "received_bytes",
+            "cwnd_segments",
+            "srtt_us"
         ]
     );
-    let cell = |name: &str, row| received.column(name).unwrap().text(row);
-    let rows = || 0..received.rows();
+    let cell = |name: &str, row| samples.column(name).unwrap().text(row);
+    let rows = || 0..samples.rows();
     let of_flow = |flow: &str| rows().filter(|row| cell("flow", *row) == flow).count();
     // Both flows, and the courses of both workloads.
     assert!(of_flow("1") > 20 && of_flow("2") > 20 && of_flow("") > 40);
@@ -286,6 +288,14 @@ workload = [
     let delays = delays.unwrap();
     let last = delays.column("share").unwrap().number(delays.rows() - 1);
     assert_eq!((delays.rows(), last), (1_001, Some(1.0)));
+    let bins = bins.unwrap();
+    let peak = |name: &str| {
+        let column = bins.column(name).unwrap();
+        (0..bins.rows())
+            .filter_map(|row| column.number(row))
+            .fold(0.0, f64::max)
+    };
+    assert!(peak("throughput_mbit") > 10.0 && peak("delay_ms") > 0.0);
 }
 
 #[test]
