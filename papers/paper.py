@@ -114,22 +114,31 @@ class Paper:
         """Returns the table with one row per run; it has no rows if there are no such runs."""
         return self._read(datapath, "runs.parquet")
 
-    def flows(self, datapath="sim"):
-        """Returns the flows of all runs, with the columns of their run."""
-        return self._joined(self._read(datapath, "flows.parquet"), datapath)
+    def flows(self, datapath="sim", columns=None):
+        """Returns the flows of all runs with the axes of their run, or only `columns`."""
+        return self._joined("flows.parquet", datapath, columns)
 
-    def series(self, name, datapath="sim"):
-        """Returns a time series of all runs, with the columns of their run."""
-        return self._joined(self._read(datapath, f"{name}/*.parquet"), datapath)
+    def series(self, name, datapath="sim", columns=None):
+        """Returns a time series of all runs with the axes of their run, or only `columns`."""
+        return self._joined(f"{name}/*.parquet", datapath, columns)
 
-    def _read(self, datapath, name):
+    def _read(self, datapath, name, columns=None):
         folder = self.folder / datapath
-        return pl.read_parquet(folder / name) if any(folder.glob(name)) else pl.DataFrame()
+        if not any(folder.glob(name)):
+            return pl.DataFrame()
+        table = pl.scan_parquet(folder / name)
+        names = [one for one in table.collect_schema().names() if columns is None or one in ("run", *columns)]
+        return table.select(names).collect()
 
-    def _joined(self, table, datapath):
-        runs = self.runs(datapath)
-        own = [name for name in runs.columns if name == "run" or name not in table.columns]
-        return table.join(runs.select(own), on="run", maintain_order="left") if len(table) else table
+    def _joined(self, name, datapath, columns):
+        """Joins a table with its runs. Millions of flows with all columns of their runs would need gigabytes."""
+        table, runs = self._read(datapath, name, columns), self.runs(datapath)
+        if not len(table):
+            return table
+        axes = columns or runs.columns[:runs.columns.index("seed") + 1]
+        own = [one for one in runs.columns if one == "run" or one in axes and one not in table.columns]
+        table = table.join(runs.select(own), on="run", maintain_order="left")
+        return table.select(columns) if columns else table
 
     def compare(self, key, what, result, paper="", at_least=None, at_most=None):
         """Adds a result next to the paper's value, and to the target if there is one."""
@@ -246,3 +255,38 @@ def to_text(headings, rows):
     aligned = ([cell.ljust(width) if not column else cell.rjust(width)
                 for column, (cell, width) in enumerate(zip(line, widths))] for line in lines)
     return "\n".join("  ".join(line).rstrip() for line in aligned)
+
+
+def cell(value, digits=2):
+    """Returns a number as text, None if there is none."""
+    return None if value is None else f"{value:.{digits}f}"
+
+
+def bars(axis, groups, estimates, published=None):
+    """Draws a group of bars per name in `groups`, with intervals, and the paper's values as diamonds.
+
+    `estimates` and `published` have a list with one element per group for each label of the legend."""
+    width = 0.8 / len(estimates)
+    for number, (label, values) in enumerate(estimates.items()):
+        places = [group - 0.4 + (number + 0.5) * width for group in range(len(groups))]
+        axis.bar(places, [math.nan if one is None else one.value for one in values], 0.95 * width, label=label)
+        ends = [(place, one) for place, one in zip(places, values) if one is not None and one.low is not None]
+        axis.vlines([place for place, _ in ends], [one.low for _, one in ends], [one.high for _, one in ends], "0.3")
+        if published:
+            axis.plot(places, published[label], "kD", label=None if number else "paper")
+    axis.set_xticks(range(len(groups)), groups)
+
+
+def line(axis, x, estimates, label, **style):
+    """Draws estimates over x as a line with intervals; None is a gap."""
+    drawn = axis.plot(x, [math.nan if one is None else one.value for one in estimates], "o-", label=label, **style)
+    ends = [(at, one) for at, one in zip(x, estimates) if one is not None and one.low is not None]
+    axis.vlines([at for at, _ in ends], [one.low for _, one in ends], [one.high for _, one in ends],
+                drawn[0].get_color(), linewidth=1)
+
+
+def distribution(values, points=200):
+    """Returns values and shares of the cumulative distribution of a series, enough of them for a line."""
+    ordered = values.drop_nulls().sort()
+    ranks = sorted({math.ceil(len(ordered) * step / points) for step in range(1, points + 1)} - {0})
+    return ordered.gather([rank - 1 for rank in ranks]), [rank / len(ordered) for rank in ranks]

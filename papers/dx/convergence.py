@@ -5,7 +5,7 @@
 # title = "Five flows join and leave a link of 10 Gbit/s"
 # source = "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015, slide 26 (title only)"
 # takes = "1 minute on two cores; 10 seconds with --quick"
-# keep = ["received"]
+# keep = ["samples"]
 # ///
 from paper import Paper, jain, mean, plt, quantile
 
@@ -44,7 +44,7 @@ def convergence_ms(flows, end_ms):
     return times
 
 
-series = paper.series("received").drop_nulls("flow")
+series = paper.series("samples").drop_nulls("flow")
 rows, figure, axes = [], *plt.subplots(1, len(LABELS), sharey=True, figsize=(8, 3))
 end_ms = round(series["time_ns"].max() / 1e6)
 for axis, (name, label) in zip(axes, LABELS.items()):

@@ -283,7 +283,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "run your own experiment",
-                "ccplane paper mine.toml --datapath linux --repeats 5",
+                "ccplane paper mine.py --datapath linux --repeats 5",
             ),
         ],
     ),

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 /// Arguments of `paper`.
 #[derive(Args)]
 pub struct PaperArgs {
-    /// Name of the experiment, an experiment file (`mine.toml`; docs/papers.md), or `list`.
+    /// Name of the experiment, the script of your own (`mine.py`; docs/papers.md), or `list`.
     pub name: String,
     /// Make fewer and shorter runs, in less than two minutes: a check that the experiment works,
     /// not results to quote.

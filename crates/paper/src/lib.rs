@@ -6,9 +6,7 @@
 // Standard output may be closed or full: `ccplane::program::print_line` reports it at the end.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod ccp_cwnd_evolution;
 mod ccp_fct;
-mod ccp_fidelity;
 mod ccp_group;
 mod ccp_incast;
 mod ccp_interval;
@@ -17,7 +15,6 @@ mod ccp_scalability;
 mod ccp_slow_algorithm;
 mod command;
 mod dx_accuracy;
-mod link;
 mod loopback;
 mod outside;
 mod page;
@@ -49,7 +46,6 @@ use ccplane_lab::parts::Parts;
 use ccplane_lab::stats;
 
 pub use command::main_with;
-use page::Findings;
 pub use script::Script;
 
 /// One published figure or table.
@@ -89,16 +85,6 @@ pub enum Datapath {
     Sim,
     /// This host's kernel TCP, in real time, as root; for figures it wants an idle machine.
     Linux,
-}
-
-impl Datapath {
-    /// For a person.
-    fn label(self) -> &'static str {
-        match self {
-            Datapath::Sim => "simulator",
-            Datapath::Linux => "kernel TCP",
-        }
-    }
 }
 
 impl std::fmt::Display for Datapath {
@@ -203,8 +189,6 @@ pub struct Outcome {
 
 /// Those that are code.
 const CODE: &[Experiment] = &[
-    ccp_cwnd_evolution::EXPERIMENT,
-    ccp_fidelity::EXPERIMENT,
     ccp_fct::EXPERIMENT,
     ccp_ipc::EXPERIMENT,
     ccp_interval::EXPERIMENT,

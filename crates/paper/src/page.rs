@@ -147,23 +147,6 @@ impl Findings {
         }
     }
 
-    /// A statement that is true or not; where it has words for a person it is aimed at.
-    pub fn state(&mut self, key: &str, what: Option<&str>, holds: Option<bool>, paper: &str) {
-        self.fact(key, holds);
-        let Some(what) = what else { return };
-        let or_nothing = |text: Option<&str>| text.unwrap_or(Table::EMPTY_CELL).to_owned();
-        let verdict = holds.map(|holds| if holds { "met" } else { "missed" });
-        self.compared.push(vec![
-            what.to_owned(),
-            holds
-                .map_or("–", |holds| if holds { "yes" } else { "no" })
-                .to_owned(),
-            if paper.is_empty() { "–" } else { paper }.to_owned(),
-            "yes".to_owned(),
-            or_nothing(verdict),
-        ]);
-    }
-
     /// A table. Headings of two lines have a line break.
     pub fn table(&mut self, title: impl Into<String>, headings: &[&str], rows: Vec<Vec<String>>) {
         self.tables
@@ -345,26 +328,6 @@ mod tests {
         assert_eq!(findings.figures["d_high"], 1.1235);
         assert_eq!(findings.compared[3][1], "1.000 (0.900 to 1.123)");
         assert_eq!(findings.compared[0][2], "–");
-    }
-
-    #[test]
-    fn a_statement_is_met_or_missed() {
-        let mut findings = Findings::default();
-        findings.state("a", Some("a is less"), Some(true), "it is");
-        findings.state("b", Some("b is less"), Some(false), "");
-        findings.state("c", Some("c is less"), None, "");
-        findings.state("d", None, Some(true), "");
-        let verdicts: Vec<&str> = findings
-            .compared
-            .iter()
-            .map(|row| row[4].as_str())
-            .collect();
-        assert_eq!(verdicts, ["met", "missed", "–"]);
-        assert_eq!(findings.figures["a"], true);
-        assert_eq!(
-            (&findings.figures["c"], &findings.figures["d"]),
-            (&Value::Null, &json!(true))
-        );
     }
 
     #[test]

@@ -18,9 +18,13 @@ use serde_json::{Map, Value, json};
 use crate::{Datapath, Experiment, Options, Outcome, Run, page};
 
 /// Modules that scripts import.
-const SHARED_MODULES: [(&str, &str); 2] = [
+const SHARED_MODULES: [(&str, &str); 3] = [
     ("paper.py", include_str!("../../../papers/paper.py")),
     ("bundles.py", include_str!("../../../papers/bundles.py")),
+    (
+        "distributions.py",
+        include_str!("../../../papers/distributions.py"),
+    ),
 ];
 /// Description of the experiment for the script.
 const ABOUT_FILE: &str = "experiment.json";
@@ -77,6 +81,8 @@ type EmbeddedScript = (
 
 /// Scripts that are part of the program, with their sweeps.
 const EMBEDDED: &[EmbeddedScript] = embedded![
+    "ccp/cwnd-evolution": "ccp/cwnd-evolution.toml" "ccp/cwnd-evolution.linux.toml";
+    "ccp/fidelity": "ccp/fidelity.toml" "ccp/fidelity.linux.toml";
     "dx/testbed": "dx/testbed.toml" "dx/testbed.linux.toml";
     "dx/fattree": "dx/fattree.toml";
     "dx/senders": "dx/senders.toml";
@@ -98,6 +104,9 @@ const EMBEDDED: &[EmbeddedScript] = embedded![
     "bundler/accuracy": "bundler/accuracy.toml";
     "bundler/variable": "bundler/variable.toml";
     "own/sim-kernel": "own/sim-kernel.toml" "own/sim-kernel.linux.toml";
+    "own/behaviour": "own/behaviour.toml" "own/behaviour.linux.toml";
+    "own/bundles-together": "own/bundles-together.toml";
+    "own/jitter": "own/jitter.toml";
 ];
 
 /// Returns the scripts that are part of the program. A wrong one is left out: a test reads each.

@@ -349,6 +349,9 @@ fn contenders_of(base: &TomlTree) -> Option<(Vec<String>, SourceLocation)> {
     };
     let parsed: toml::Table = toml::from_str(&format!("contenders = {text}")).ok()?;
     let list = parsed.get("contenders")?.as_array()?;
+    if list.is_empty() {
+        return None;
+    }
     let names = list
         .iter()
         .filter_map(|name| Some(name.as_str()?.to_owned()));

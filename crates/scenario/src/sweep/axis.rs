@@ -118,6 +118,11 @@ impl SweepAxis {
         [&*self.name, &*self.column].into_iter()
     }
 
+    /// Returns true for the scenario's own contenders, which have no line in the sweep file.
+    pub(super) fn is_implied(&self) -> bool {
+        self.values.iter().all(|value| value.key_span.is_empty())
+    }
+
     /// Returns the name of the column: with the unit of its values.
     pub fn column_name(&self) -> String {
         format!("{}{}", self.column, self.quantity.suffix())

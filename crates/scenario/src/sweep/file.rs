@@ -120,11 +120,20 @@ pub(super) fn parse(
     {
         axes.insert(0, contender_axis(&names, &location));
     }
-    let grid_axes = axes.len();
+    let mut grid_axes = axes.len();
     let cases = match table.iter().find(|(key, _)| key.get_ref() == "case") {
         Some((_, list)) => cases(source, list, &mut axes)?,
         None => vec![Vec::new()],
     };
+    // Contenders of cases replace the scenario's own.
+    let mut case_axes = axes.iter().skip(grid_axes);
+    if case_axes.any(|axis| axis.target == AxisTarget::Contender)
+        && axes.first().is_some_and(SweepAxis::is_implied)
+    {
+        axes.remove(0);
+        grid_axes -= 1;
+        base_tree.0.remove("contenders");
+    }
     check_axes(source, &mut axes)?;
     if let Some(repeats) = file
         .repeats
@@ -325,8 +334,11 @@ fn entries<'t>(table: &'t DeTable<'t>) -> Vec<Entry<'t>> {
 fn target(source: SourceText<'_>, entry: &Entry<'_>) -> Result<AxisTarget, Problem> {
     let path = entry.path.as_str();
     let first = entry.value.get_ref().as_array().and_then(|all| all.first());
-    let is_table =
-        first.is_some_and(|first| first.get_ref().is_table() || first.get_ref().is_array());
+    let is_list = entry.value.get_ref().is_array();
+    // A list of tables, such as `bundle`, which may be empty.
+    let is_table = first.map_or(is_list, |first| {
+        first.get_ref().is_table() || first.get_ref().is_array()
+    });
     match path {
         "contenders" => Ok(AxisTarget::Contender),
         "seeds" => Err(source.problem(
@@ -446,10 +458,12 @@ fn cases(
             let twice = |what: String, fix: &str| {
                 Err(source.problem(entry.key_span.clone(), what, "here", fix.to_owned()))
             };
+            if entry.path == group {
+                let what = format!("`{group}` is a setting and the axis of its case");
+                return twice(what, "choose another name for the axis");
+            }
             if let Some(axis) = axes.iter().take(grid_axes).find(|axis| axis.name == name) {
-                // The scenario's own contenders are an axis without a line in this file.
-                let is_implied = axis.values.iter().all(|v| v.key_span.is_empty());
-                if !is_implied {
+                if !axis.is_implied() {
                     let what = format!("`{name}` is an axis of the grid and a setting of a case");
                     return twice(what, "remove it from one of them");
                 }
@@ -557,6 +571,11 @@ fn check_axes(source: SourceText<'_>, axes: &mut [SweepAxis]) -> Result<(), Prob
         };
         axis.quantity = match axis.target {
             AxisTarget::Contender => AxisQuantity::Text,
+            // `48m` is a name, not a time.
+            AxisTarget::CaseName => match AxisQuantity::of_all(&axis.values) {
+                AxisQuantity::Number => AxisQuantity::Number,
+                _ => AxisQuantity::Text,
+            },
             _ => AxisQuantity::of_all(&axis.values),
         };
     }

@@ -145,6 +145,7 @@ fn a_mistake_is_reported_where_it_is_written() {
             told("base = \"02-fairness\"\nscenario = \"01-one-flow\"\n"),
             with("duration = [\"1s\"]\n[[case]]\naxis = \"duration\""),
             with("duration = [\"1s\"]\n[[case]]\naxis = \"seed\""),
+            with("[[case]]\naxis = \"link\"\nlink = []"),
             with("[[case]]\nwarm = \"1s\"\n[[case]]\naxis = \"b\"\nwarm = \"2s\""),
             with("duration = [\"1s\"]\n[quick]\nseeds = \"x\""),
             with("duration = [\"1s\"]\n[quick]\nrepeats = 0"),
@@ -240,6 +241,41 @@ fn cases_of_different_axes_are_combined() {
     // The base's own settings remain.
     let scenario = sweep.scenario(&sweep.points().unwrap()[0]).unwrap();
     assert!(scenario.text.contains("rtt = "), "{}", scenario.text);
+}
+
+#[test]
+fn contenders_of_cases_replace_those_of_the_scenario() {
+    let text = "\
+base = \"22-bundle\"
+[scenario]
+duration = \"1s\"
+[[case]]
+name = \"48m\"
+contender = \"native:cubic\"
+bundle = []
+[[case]]
+name = \"96m\"
+contender = \"bundler:start={start}\"
+start = \"passing\"
+";
+    let sweep = parse(text).unwrap();
+    assert_eq!(columns(&sweep), ["case", "contender", "bundle", "start"]);
+    assert_eq!(
+        rows(&sweep),
+        ["48m native:cubic [] ", "96m bundler  passing"]
+    );
+    let bundles = sweep.points().unwrap();
+    let bundles = bundles.iter().map(|point| sweep.scenario(point).unwrap());
+    let found: Vec<(String, usize)> = bundles
+        .map(|scenario| (scenario.contenders[0].to_string(), scenario.bundles.len()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("native:cubic".to_owned(), 0),
+            ("bundler:start=passing".to_owned(), 1)
+        ]
+    );
 }
 
 #[test]

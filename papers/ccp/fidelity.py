@@ -1,0 +1,88 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["matplotlib", "numpy", "polars"]
+# [tool.ccplane]
+# title = "Reno and Cubic outside the datapath against the datapath's own, on three links"
+# source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.1.1, figures 9 and 10"
+# takes = "4 hours, which may be interrupted (a minute with --datapath sim); two minutes with --quick"
+# keep = ["bins"]
+# ///
+import numpy as np
+import polars as pl
+
+from distributions import distance, distance_within, jackknife, ks, pooled
+from paper import Paper, cell, plt
+
+LINKS, ALGORITHMS = ("fixed", "cell", "drop"), ("reno", "cubic")
+UNITS = {"throughput": "throughput_mbit", "delay": "delay_ms"}
+PUBLISHED = {"throughput": '"nearly identical"', "delay": '"close"'}
+# Ranges of simulator ÷ kernel.
+AGREEMENT = {"goodput_mbit": ("goodput", 0.97, 1.03), "delay_mean_ms": ("delay", 0.9, 1.1), "dropped": ("drops", 0.667, 1.5)}
+
+paper = Paper(
+    remarks=[
+        "Throughput and mean queueing delay are those of every round-trip time, as in the paper. On kernel TCP the "
+        "distance is the mean Kolmogorov-Smirnov distance between halves of the runs of both sides; the one between "
+        "halves of the native runs is the part that is chance. Simulated runs come in pairs with the same losses, and "
+        "the distance is that of all runs of both sides. The paper gives no number: the target is 1.5 times the "
+        "distance among native runs, at least 0.05, and 0.03 for simulated delay."],
+    deviations=[
+        "ccplane's emulator (or simulator) instead of Mahimahi, with the ACK path delayed but without a rate limit; this "
+        "host's kernel instead of Linux 4.14; throughput counted at the link's exit, with slow start.",
+        "The cellular link is generated, with the statistics of recorded links, instead of the paper's recording of "
+        "Verizon's LTE."])
+
+medians = {}
+for datapath, label in (("linux", "kernel TCP"), ("sim", "simulator")):
+    runs = paper.runs(datapath)
+    if not len(runs):
+        continue
+    prefix = "sim_" if datapath == "sim" and medians else ""
+    runs = runs.with_columns(dropped=pl.col("queue_drops") + pl.col("random_losses"))
+    columns = ["goodput_mbit", "utilisation", "delay_mean_ms", "delay_p95_ms", "retransmitted_segments", "dropped"]
+    found = runs.group_by("case", "contender", maintain_order=True).agg(pl.len(), pl.col(columns).median())
+    medians[datapath] = {(row["case"], row["contender"]): row for row in found.iter_rows(named=True)}
+    # Hundredths: 10 kbit/s and 10 µs, a fraction of a packet in either unit.
+    bins = paper.series("bins", datapath).with_columns(pl.col("throughput_mbit", "delay_ms").round(2, mode="half_away_from_zero"))
+    values = {key: [run[list(UNITS.values())] for _, run in own.group_by("run", maintain_order=True)]
+              for key, own in bins.group_by("case", "contender", maintain_order=True)}
+    for link in LINKS:
+        for algorithm in ALGORITHMS:
+            for what, column in UNITS.items():
+                sides = [[run[column].drop_nulls().to_list() for run in values[link, name]]
+                         for name in (algorithm, f"native:{algorithm}")]
+                key = f"{prefix}ks_{what}_{link}_{algorithm}"
+                chance = distance_within(sides[1]) if datapath == "linux" else None
+                paper.record(f"{key}_native", chance)
+                result = jackknife(*sides, distance) if datapath == "linux" else ks(*map(pooled, sides))
+                target = 0.03 if (datapath, what) == ("sim", "delay") else max(round(1.5 * (chance or 0), 3), 0.05)
+                among = "" if chance is None else f" (among native runs {chance:.3f})"
+                paper.compare(key, f"{label}, {link}, {algorithm}: {what}, KS distance{among}", result, PUBLISHED[what],
+                              at_most=target)
+    for what, column in UNITS.items():
+        figure, panels = plt.subplots(2, 3, sharey=True, figsize=(8, 5))
+        for row, algorithm in zip(panels, ALGORITHMS):
+            for axis, link in zip(row, LINKS):
+                for name, style in ((algorithm, "C0"), (f"native:{algorithm}", "C1--")):
+                    own = np.sort(pooled(run[column].drop_nulls() for run in values[link, name]))
+                    axis.plot(own, np.arange(1, len(own) + 1) / len(own), style, label=name)
+                axis.set(title=f"{link}, {algorithm}", ylim=(0, 1))
+                axis.legend(fontsize=7)
+        figure.supxlabel(f"{what}, {'Mbit/s' if what == 'throughput' else 'ms'}")
+        figure.supylabel("share of round-trip times")
+        paper.figure(figure, f"Distribution of {what} over round-trip times, all runs, {label}")
+    paper.table(f"Medians over runs, {label}",
+                ["link", "algorithm", "runs", "goodput, Mbit/s", "utilisation, %", "delay mean, ms", "p95, ms", "retransmitted"],
+                [[link, name, row["len"], cell(row["goodput_mbit"]), cell(row["utilisation"] * 100, 1),
+                  cell(row["delay_mean_ms"]), cell(row["delay_p95_ms"]), cell(row["retransmitted_segments"], 0)]
+                 for (link, name), row in medians[datapath].items()])
+
+if len(medians) == 2:
+    for algorithm in ALGORITHMS:
+        kernel, simulated = (medians[on]["fixed", algorithm] for on in ("linux", "sim"))
+        for column, (what, low, high) in AGREEMENT.items():
+            ours, base = simulated[column], kernel[column]
+            ratio = 1.0 if ours == base else ours / base if base else None
+            paper.compare(f"agree_{what}_fixed_{algorithm}", f"simulator ÷ kernel, fixed, {algorithm}: {what}", ratio,
+                          at_least=low, at_most=high)
+paper.finish()
