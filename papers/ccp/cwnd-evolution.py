@@ -49,9 +49,9 @@ def aligned(one, other):
 
 
 def share(ours, native):
-    """Returns the mean distance of ours to native curves, divided by the mean native window."""
-    distances = [aligned(one, other)[0] for one in ours for other in native]
-    return mean(distances) / float(np.mean(np.concatenate(native)))
+    """Returns the mean distance of ours to native curves, divided by the mean native window; None without runs."""
+    distances = mean([aligned(one, other)[0] for one in ours for other in native])
+    return None if distances is None else distances / float(np.mean(np.concatenate(native)))
 
 
 for datapath, label, target in (("linux", "kernel TCP", 0.1), ("sim", "simulator", 0.06)):

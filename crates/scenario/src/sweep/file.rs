@@ -121,18 +121,15 @@ pub(super) fn parse(
         axes.insert(0, contender_axis(&names, &location));
     }
     let mut grid_axes = axes.len();
-    let cases = match table.iter().find(|(key, _)| key.get_ref() == "case") {
+    let mut cases = match table.iter().find(|(key, _)| key.get_ref() == "case") {
         Some((_, list)) => cases(source, list, &mut axes)?,
         None => vec![Vec::new()],
     };
-    // Contenders of cases replace the scenario's own.
-    let mut case_axes = axes.iter().skip(grid_axes);
-    if case_axes.any(|axis| axis.target == AxisTarget::Contender)
-        && axes.first().is_some_and(SweepAxis::is_implied)
+    let implied = axes.first().filter(|axis| axis.is_implied()).cloned();
+    if let Some(implied) = implied
+        && replace_contenders(&implied, &mut axes, &mut cases)
     {
-        axes.remove(0);
         grid_axes -= 1;
-        base_tree.0.remove("contenders");
     }
     check_axes(source, &mut axes)?;
     if let Some(repeats) = file
@@ -519,6 +516,50 @@ fn cases(
     let columns = axes.len() - grid_axes;
     let dense = |row: CaseRow| (0..columns).map(|n| row.get(&n).copied()).collect();
     Ok(combined.into_iter().map(dense).collect())
+}
+
+/// If cases set contenders, removes the axis of the scenario's own contenders, with which the other
+/// cases run. Returns true if it was removed.
+fn replace_contenders(
+    implied: &SweepAxis,
+    axes: &mut Vec<SweepAxis>,
+    cases: &mut Vec<Vec<Option<usize>>>,
+) -> bool {
+    let is_contender = |axis: &SweepAxis| axis.target == AxisTarget::Contender;
+    let Some(index) = axes.iter().skip(1).position(is_contender) else {
+        return false;
+    };
+    axes.remove(0);
+    let axes_count = axes.len();
+    let Some(axis) = axes.get_mut(index) else {
+        return true;
+    };
+    let mut index_of = |value: &AxisValue| {
+        let same = |other: &AxisValue| text_of(&other.node) == text_of(&value.node);
+        let known = axis.values.iter().position(same);
+        if known.is_none() {
+            axis.values.push(value.clone());
+        }
+        known.unwrap_or(axis.values.len() - 1)
+    };
+    let columns = cases.first().map_or(0, Vec::len);
+    let column = (index + columns).saturating_sub(axes_count);
+    let mut expanded = Vec::new();
+    for case in cases.iter() {
+        let values = match case.get(column).copied().flatten() {
+            Some(own) => vec![own],
+            None => implied.values.iter().map(&mut index_of).collect(),
+        };
+        for value in values {
+            let mut case = case.clone();
+            if let Some(cell) = case.get_mut(column) {
+                *cell = Some(value);
+            }
+            expanded.push(case);
+        }
+    }
+    *cases = expanded;
+    true
 }
 
 /// Values of a case: for each of its axes, counted from the first of all cases, the index of the

@@ -248,7 +248,7 @@ fn contenders_of_cases_replace_those_of_the_scenario() {
     let text = "\
 base = \"22-bundle\"
 [scenario]
-duration = \"1s\"
+duration = \"40s\"
 [[case]]
 name = \"48m\"
 contender = \"native:cubic\"
@@ -257,24 +257,33 @@ bundle = []
 name = \"96m\"
 contender = \"bundler:start={start}\"
 start = \"passing\"
+[[case]]
+name = \"own\"
 ";
     let sweep = parse(text).unwrap();
     assert_eq!(columns(&sweep), ["case", "contender", "bundle", "start"]);
-    assert_eq!(
-        rows(&sweep),
-        ["48m native:cubic [] ", "96m bundler  passing"]
-    );
-    let bundles = sweep.points().unwrap();
-    let bundles = bundles.iter().map(|point| sweep.scenario(point).unwrap());
-    let found: Vec<(String, usize)> = bundles
+    // A case without a contender runs with those of the scenario.
+    let expected = [
+        "48m native:cubic [] ",
+        "96m bundler  passing",
+        "own bundler  ",
+        "own native:cubic  ",
+        "own autorate  ",
+    ];
+    assert_eq!(rows(&sweep), expected);
+    let points = sweep.points().unwrap();
+    let scenarios = points.iter().map(|point| sweep.scenario(point).unwrap());
+    let found: Vec<(String, usize)> = scenarios
         .map(|scenario| (scenario.contenders[0].to_string(), scenario.bundles.len()))
         .collect();
+    let found: Vec<(&str, usize)> = found.iter().map(|(name, n)| (&**name, *n)).collect();
     assert_eq!(
-        found,
-        [
-            ("native:cubic".to_owned(), 0),
-            ("bundler:start=passing".to_owned(), 1)
-        ]
+        found[..2],
+        [("native:cubic", 0), ("bundler:start=passing", 1)]
+    );
+    assert_eq!(
+        found[2..],
+        [("bundler", 1), ("native:cubic", 1), ("autorate", 1)]
     );
 }
 
