@@ -459,11 +459,11 @@ fn cases(
                 let what = format!("`{group}` is a setting and the axis of its case");
                 return twice(what, "choose another name for the axis");
             }
-            if let Some(axis) = axes.iter().take(grid_axes).find(|axis| axis.name == name) {
-                if !axis.is_implied() {
-                    let what = format!("`{name}` is an axis of the grid and a setting of a case");
-                    return twice(what, "remove it from one of them");
-                }
+            let mut grid = axes.iter().take(grid_axes);
+            // The scenario's own contenders are an axis without a line in this file.
+            if grid.any(|axis| axis.name == name && !axis.is_implied()) {
+                let what = format!("`{name}` is an axis of the grid and a setting of a case");
+                return twice(what, "remove it from one of them");
             }
             let own = axes.iter().skip(grid_axes);
             let known = own.clone().position(|axis| axis.name == name);
