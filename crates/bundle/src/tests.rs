@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use ccplane_datapath::{Outcome, Signals};
+use ccplane_datapath::{Outcome, Signals, SteeredFlow, Transport};
 use ccplane_qdisc::{DropReason, Ecn, Packet, QueueSpec, Verdict};
 use ccplane_units::stats::{sort_floats, upper_rank};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::{
-    BoxMessage, ModeChange, PacketNumbering, Reason, Receivebox, Sendbox, SendboxConfig,
-    SendboxMode, hash,
+    BoxMessage, ImplausibleFeedback, ModeChange, PacketNumbering, Reason, Receivebox, Sendbox,
+    SendboxConfig, SendboxMode, hash,
 };
 
 const PACKET_BYTES: u32 = 1_500;
@@ -375,7 +375,7 @@ fn rekeying_restarts_the_numbering_without_opening() {
 
 #[test]
 fn implausible_feedback_changes_nothing() {
-    use crate::{Feedback, ImplausibleFeedback};
+    use crate::Feedback;
 
     let mut net = Net::new(PacketNumbering::Counter);
     net.run(500);
@@ -704,6 +704,71 @@ fn feedback_adds_up() {
     assert_eq!(sendbox.sent_bytes(), 15_000);
 }
 
+/// Returns `ten_left` after feedback that arrived `rtt_ms` after its packet, and the arrival time.
+fn ten_left_with_rtt(rtt_ms: u64) -> (Sendbox<FullPacket>, Time) {
+    let mut sendbox = ten_left();
+    let now = Time::ZERO + Duration::from_millis(1_002 + rtt_ms);
+    let (_, feedback) = feedback(2, [3, 0, 0, 0]);
+    sendbox
+        .on_feedback(now, &feedback)
+        .expect("plausible feedback is accepted");
+    assert_eq!(sendbox.srtt(), Duration::from_millis(rtt_ms));
+    (sendbox, now)
+}
+
+#[test]
+fn feedback_for_the_previous_session_counts_for_two_rtts() {
+    let (_, late) = feedback(6, [7, 0, 0, 0]);
+    for (rtt_ms, counts_ms) in [(50, 250), (125, 250), (126, 252), (400, 800)] {
+        let (mut sendbox, now) = ten_left_with_rtt(rtt_ms);
+        sendbox.start_session(now, 1);
+        let end = now + Duration::from_millis(counts_ms);
+        let result = sendbox.on_feedback(end - Duration::from_nanos(1), &late);
+        assert_eq!(result, Ok(()), "RTT {rtt_ms} ms");
+        assert_eq!(sendbox.status(end).totals.received, 7);
+        assert_eq!(
+            sendbox.on_feedback(end, &late),
+            Err(ImplausibleFeedback::UnknownSession(0)),
+            "RTT {rtt_ms} ms"
+        );
+    }
+}
+
+#[test]
+fn silence_follows_after_four_rtts() {
+    for (rtt_ms, silence_ms) in [(50, 250), (62, 250), (63, 252), (400, 1_600)] {
+        let (mut sendbox, now) = ten_left_with_rtt(rtt_ms);
+        (10..20).for_each(|number| sendbox.on_sent(now, number, PACKET_BYTES));
+        let silent = now + Duration::from_millis(silence_ms);
+        sendbox.on_deadline(silent - Duration::from_nanos(1));
+        assert_eq!(sendbox.tick(silent).was_timeout, 0, "RTT {rtt_ms} ms");
+        sendbox.on_deadline(silent);
+        assert_eq!(sendbox.tick(silent).was_timeout, 1, "RTT {rtt_ms} ms");
+    }
+}
+
+#[test]
+fn the_reported_window_is_rate_times_rtt_and_at_least_ten_packets() {
+    let (mut sendbox, now) = ten_left_with_rtt(50);
+    let transport = |cwnd| Transport {
+        cwnd,
+        rate: 0,
+        ssthresh: u64::MAX,
+        now,
+    };
+    assert_eq!(
+        sendbox.transport(now),
+        transport(15_000),
+        "no rate is measured"
+    );
+    // Four packets arrived in 4 ms.
+    let (later, feedback) = feedback(6, [7, 0, 0, 0]);
+    sendbox
+        .on_feedback(later, &feedback)
+        .expect("plausible feedback is accepted");
+    assert_eq!(sendbox.transport(now), transport(75_000));
+}
+
 #[test]
 fn a_probe_that_is_missing_is_no_loss() {
     let mut sendbox = ten_left();
@@ -771,6 +836,50 @@ fn late_ticks_keep_their_phase() {
     for (now, next) in [(10, 20), (29, 30), (30, 40), (75, 80), (100, 110)] {
         sendbox.tick(at(now));
         assert_eq!(sendbox.next_tick(), at(next), "after a tick at {now} ms");
+    }
+}
+
+/// Flow that records its calls.
+#[derive(Default)]
+struct RecordedFlow {
+    deadline: Option<Time>,
+    calls: Vec<(&'static str, Time)>,
+}
+
+impl SteeredFlow for RecordedFlow {
+    fn on_ack(&mut self, transport: &Transport, _signals: &Signals) -> Outcome {
+        self.calls.push(("tick", transport.now));
+        Outcome::default()
+    }
+
+    fn on_deadline(&mut self, transport: &Transport) -> Outcome {
+        self.calls.push(("deadline", transport.now));
+        Outcome::default()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+}
+
+#[test]
+fn the_program_runs_at_ticks_and_at_its_own_deadline() {
+    let (mut sendbox, start) = sendbox_with("droptail:1p");
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    let mut flow = RecordedFlow {
+        deadline: Some(at(14)),
+        ..RecordedFlow::default()
+    };
+    for (ms, tick, calls) in [
+        (9, false, &[] as &[&str]),
+        (10, true, &["tick"]),
+        (13, false, &[]),
+        (14, false, &["deadline"]),
+        (20, true, &["tick", "deadline"]),
+    ] {
+        assert_eq!(sendbox.drive(at(ms), &mut flow), tick, "at {ms} ms");
+        let expected: Vec<_> = calls.iter().map(|call| (*call, at(ms))).collect();
+        assert_eq!(std::mem::take(&mut flow.calls), expected);
     }
 }
 

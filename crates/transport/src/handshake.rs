@@ -185,3 +185,84 @@ impl Connection {
         self.rearm();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::TransportConfig;
+    use crate::native::Native;
+    use crate::segment::SideData;
+
+    const START: Time = Time::from_micros(1_000_000);
+    const FIRST_NUMBER: u32 = 7;
+
+    fn config() -> Arc<TransportConfig> {
+        Arc::new(TransportConfig {
+            first_number: FIRST_NUMBER,
+            ..TransportConfig::default()
+        })
+    }
+
+    fn send(connection: &mut Connection, now: Time) -> Segment {
+        let segment = connection.transmit(now, 0, &mut SideData::default());
+        segment.expect("a segment of the handshake is due")
+    }
+
+    fn deliver(connection: &mut Connection, now: Time, segment: &Segment) {
+        let mut control = Native::new_reno();
+        connection.handle(now, segment, &SideData::default(), &mut control);
+    }
+
+    #[test]
+    fn a_server_opens_only_if_the_client_proves_its_address() {
+        for (kind, length) in [(SegmentKind::Data, 100), (SegmentKind::Ack, 0)] {
+            let mut client = Connection::connect(&config(), START);
+            let request = send(&mut client, START);
+            let mut server = Connection::accept(&config(), START, &request).expect("a request");
+            send(&mut server, START);
+            let mut segment = Segment::default();
+            (segment.kind, segment.length) = (kind, length);
+            (segment.number, segment.ack) = (request.number, request.number);
+            let mut state_after = |flags| {
+                segment.flags = flags;
+                deliver(&mut server, START, &segment);
+                (server.state(), server.received())
+            };
+            assert_eq!(state_after(0), (ConnectionState::Accepting, 0), "{kind:?}");
+            assert_eq!(
+                state_after(Segment::PROOF_FLAG),
+                (ConnectionState::Open, u64::from(length)),
+                "{kind:?}"
+            );
+        }
+    }
+
+    /// RFC 6298 section 3 (Karn): the answer echoes the transmission of the request that it
+    /// answers, so it gives an RTT sample although the request was repeated.
+    #[test]
+    fn the_answer_to_a_repeated_request_gives_its_rtt() {
+        let (repeated, answered) = (
+            START + Duration::from_secs(1),
+            START + Duration::from_millis(1_100),
+        );
+        for (transmission, rtt_ms) in [(1, 1_100), (2, 100)] {
+            let mut client = Connection::connect(&config(), START);
+            let mut request = send(&mut client, START);
+            client.on_timeout(repeated, &mut Native::new_reno());
+            let again = send(&mut client, repeated);
+            if transmission == 2 {
+                request = again;
+            }
+            let mut server = Connection::accept(&config(), repeated, &request).expect("a request");
+            let answer = send(&mut server, repeated);
+            assert_eq!(
+                (answer.echo, answer.echo_transmission),
+                (SequenceNumber(FIRST_NUMBER), transmission)
+            );
+            deliver(&mut client, answered, &answer);
+            assert_eq!(client.srtt(), Duration::from_millis(rtt_ms));
+        }
+    }
+}

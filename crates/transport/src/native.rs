@@ -196,6 +196,8 @@ pub(crate) fn in_slow_start(event: &ControlEvent<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Ack;
+    use crate::test_harness::TestEnd;
 
     #[test]
     fn every_name_is_an_algorithm_of_its_own() {
@@ -212,5 +214,35 @@ mod tests {
         }
         assert_ne!(read("cubic").ok(), read("cubic-without-hystart").ok());
         assert!(read("rcp").is_err() && read("Reno").is_err());
+    }
+
+    /// Linux's `tcp_slow_start`: the window grows to the threshold, and congestion avoidance counts
+    /// the remaining packets.
+    #[test]
+    fn slow_start_leaves_packets_beyond_the_threshold_to_congestion_avoidance() {
+        for (ssthresh, acked, expected) in [
+            (12_000, 1, (11, 0)),
+            (12_000, 2, (12, 0)),
+            (12_000, 7, (12, 5)),
+            // The last, partial packet of the threshold is not counted.
+            (12_900, 7, (12, 5)),
+            (10_900, 3, (10, 3)),
+        ] {
+            let mut end = TestEnd::new(10);
+            end.connection.ssthresh = ssthresh;
+            let event = ControlEvent {
+                now: end.now,
+                ack: Ack {
+                    packets: acked,
+                    ..Ack::default()
+                },
+                connection: &end.connection,
+            };
+            assert_eq!(
+                Growth::slow_start(&event),
+                expected,
+                "{acked} packets, threshold {ssthresh}"
+            );
+        }
     }
 }

@@ -66,3 +66,67 @@ impl CongestionControl for Rcp {
         self.outcome(event)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_harness::{MSS_BYTES, TestEnd, ack};
+
+    /// A full packet has 1,000 bytes of payload and 52 of headers. The window and the pacing rate
+    /// count payload only.
+    #[test]
+    fn the_window_is_the_offered_rate_times_the_rtt_in_whole_packets() {
+        let mut end = TestEnd::new(10);
+        let mut rcp = Rcp::default();
+        let mut in_force = |rcp: &mut Rcp| {
+            end.connection.on_control_deadline(end.now, rcp);
+            (end.connection.window(), end.connection.rate())
+        };
+        assert_eq!(in_force(&mut rcp), (10, 0), "before the first offer");
+        for (bytes_per_sec, rtt_us, expected) in [
+            (1_052_000, 20_000, (20, 1_000_000)),
+            (1_052_000, 20_999, (20, 1_000_000)),
+            (1_052_000, 21_000, (21, 1_000_000)),
+            (2_104_000, 20_000, (40, 2_000_000)),
+            // At least one packet, and one byte per second.
+            (1, 20_000, (1, 1)),
+        ] {
+            rcp.set_offered_rate(
+                Rate::from_bytes_per_sec(bytes_per_sec),
+                Duration::from_micros(rtt_us),
+            );
+            assert_eq!(
+                in_force(&mut rcp),
+                expected,
+                "{bytes_per_sec} B/s, {rtt_us} µs"
+            );
+        }
+    }
+
+    #[test]
+    fn losses_reduce_neither_window_nor_rate() {
+        for offered in [false, true] {
+            let mut end = TestEnd::new(10);
+            let mut rcp = Rcp::default();
+            if offered {
+                rcp.set_offered_rate(
+                    Rate::from_bytes_per_sec(1_052_000),
+                    Duration::from_millis(10),
+                );
+            }
+            end.write(10);
+            end.connection.on_control_deadline(end.now, &mut rcp);
+            let before = end.connection.rate();
+            end.advance_ms(20);
+            let answer = ack(0).sack(3..10);
+            end.connection
+                .handle(end.now, &answer.segment, &answer.side, &mut rcp);
+            assert_eq!(end.connection.stats().lost, 3);
+            assert_eq!(
+                (end.connection.cwnd(), end.connection.ssthresh()),
+                (10 * MSS_BYTES, u64::MAX)
+            );
+            assert_eq!(end.connection.rate(), before);
+        }
+    }
+}

@@ -282,3 +282,26 @@ fn a_probe_passes_over_what_was_sacked() {
         "RACK has its own timer"
     );
 }
+
+/// The quick check may miss that there is nothing to send, but never a segment.
+#[test]
+fn the_quick_check_misses_no_segment() {
+    let mut alone = TestEnd::new(4);
+    let quick = |alone: &TestEnd| alone.connection.has_only_acks();
+    alone.connection.write(9 * MSS_BYTES);
+    assert!(!quick(&alone), "the window is empty");
+    alone.send_numbers();
+    assert!(quick(&alone), "the window is full");
+    let mut data = ack(0);
+    (data.segment.kind, data.segment.length) = (SegmentKind::Data, 100);
+    alone.deliver_ack(data);
+    assert!(!quick(&alone), "an ACK is due");
+    alone.send_numbers();
+    assert!(quick(&alone), "it was sent");
+    alone.connection.probe();
+    assert!(!quick(&alone), "a probe is due");
+    alone.send_numbers();
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(1));
+    assert!(!quick(&alone), "the window has room");
+}
