@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "papers"))
 
 try:
     import matplotlib  # noqa: F401
-    import polars  # noqa: F401
+    import polars
 except ModuleNotFoundError:
     if not os.environ.get("CCPLANE_NO_PACKAGES"):
         raise
@@ -22,6 +22,7 @@ except ModuleNotFoundError:
     raise unittest.SkipTest("polars and matplotlib are not installed") from None
 
 import bundles  # noqa: E402
+import distributions  # noqa: E402
 import paper  # noqa: E402
 
 
@@ -54,6 +55,48 @@ class Statistics(unittest.TestCase):
         self.assertEqual(paper.jain([2, 2]), 1)
         self.assertEqual(paper.jain([1, 0]), 0.5)
         self.assertIsNone(paper.jain([1]))
+
+
+class Distances(unittest.TestCase):
+    def test_a_distance_is_the_largest_gap_of_two_distribution_functions(self):
+        pairs = [([1, 2], [2, 1]), ([1], [2]), ([1, 2, 3, 4], [3, 4, 5, 6])]
+        self.assertEqual([distributions.ks(*pair) for pair in pairs], [0, 1, 0.5])
+        self.assertIsNone(distributions.ks([], [1]))
+
+    def test_halves_of_equal_runs_have_no_distance(self):
+        self.assertEqual(distributions.distance_within([[1, 2]] * 4), 0)
+        self.assertEqual(distributions.distance([[1, 2]] * 3, [[1, 2]] * 3), 0)
+        self.assertEqual(distributions.distance([[1]] * 20, [[2]] * 20), 1)
+
+    def test_the_jackknife_of_a_mean_is_its_standard_error(self):
+        found = distributions.jackknife([1, 2, 3], [0, 0, 0], lambda one, other: paper.mean(one) - paper.mean(other))
+        self.assertEqual(found.value, 2)
+        self.assertAlmostEqual(found.high - found.value, 1.96 * (1 / 3) ** 0.5)
+        self.assertIsNone(distributions.jackknife([1], [0, 0], lambda one, other: paper.mean(one) or 0).low)
+
+
+class Bundles(unittest.TestCase):
+    """A bundle that was in pass-through mode from 2 to 5 s and from 8 s on; cross traffic from 1 to 6 s."""
+
+    def test_reactions_are_times_from_start_and_stop_of_cross_traffic(self):
+        changes = polars.DataFrame({"time_s": [0.0, 2.0, 5.0, 8.0], "mode": ["delay", "passing", "delay", "passing"]})
+        spans = bundles.pass_through_spans(changes, 10.0)
+        self.assertEqual(spans, [(2.0, 5.0), (8.0, 10.0)])
+        self.assertEqual(bundles.detection_s(spans, 1.0, 6.0), 1.0)
+        self.assertEqual(bundles.detection_s([], 1.0, 6.0), 5.0)
+        self.assertEqual(bundles.false_exits(spans, 1.0, 6.0), 1)
+        # Out of pass-through mode for 1 s at once, and for 3 s only at the end of the run.
+        self.assertEqual(bundles.resume_s(spans, 6.0, 10.0, 1.0), 0.0)
+        self.assertEqual(bundles.resume_s(spans, 6.0, 10.0, 3.0), 4.0)
+
+    def test_samples_of_a_span_have_a_mode_and_a_queue(self):
+        samples = polars.DataFrame({
+            "time_ns": [0, 10**9, 2 * 10**9], "mode": [1, 2, 2], "limit_mbit": [8.0, 0.0, 8.0],
+            "waiting_bytes": [1000, 1000, 2000], "rtt_ms": [30.0, 40.0, 20.0], "min_rtt_ms": [20.0, 20.0, 0.0]})
+        found = samples.filter(bundles.within(0, 2.5)).select(
+            share=bundles.mode_share(bundles.PASS_THROUGH), queue=bundles.sendbox_queue_ms(1, 2),
+            network=bundles.network_queue_ms(0.5)).row(0)
+        self.assertEqual(found, (2 / 3, 1.5, 10.0))
 
 
 class Example(unittest.TestCase):

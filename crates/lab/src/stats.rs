@@ -136,48 +136,6 @@ pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     )
 }
 
-/// Returns a statistic of two sides' runs with its 95 % jackknife interval, which leaves out one
-/// run at a time (Efron and Tibshirani 1993, chapter 11). A bootstrap can draw the same run for
-/// both halves of a side, which makes them look alike. There is no interval if a side has one run.
-pub fn jackknife<A: Clone, B: Clone>(
-    ours: &[A],
-    native: &[B],
-    statistic: impl Fn(&[A], &[B]) -> Option<f64>,
-) -> Option<Ratio> {
-    let value = statistic(ours, native)?;
-    let without = |index: usize, runs: usize| (0..runs).filter(move |other| *other != index);
-    let of_ours = (0..ours.len()).map(|index| {
-        let rest: Vec<A> = without(index, ours.len())
-            .map(|i| ours[i].clone())
-            .collect();
-        statistic(&rest, native)
-    });
-    let of_native = (0..native.len()).map(|index| {
-        let rest: Vec<B> = without(index, native.len())
-            .map(|i| native[i].clone())
-            .collect();
-        statistic(ours, &rest)
-    });
-    let variance = |values: Option<Vec<f64>>| {
-        let values = values.filter(|values| values.len() > 1)?;
-        let n = values.len() as f64;
-        let mean = stats::mean(values.iter().copied())?;
-        Some(stats::squared_deviations(values, mean) * (n - 1.0) / n)
-    };
-    let interval = variance(of_ours.collect())
-        .zip(variance(of_native.collect()))
-        // 1.96 standard deviations of a normal distribution cover 95 %.
-        .map(|(ours, native)| 1.96 * (ours + native).sqrt())
-        .map(|wide| (value - wide, value + wide));
-    Some(Ratio { value, interval })
-}
-
-/// Returns the distance between the pooled runs of both sides.
-pub fn distance_of_all(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
-    let all = |runs: &[Vec<f64>]| Distribution::new(runs.iter().flatten().copied());
-    all(ours).ks(&all(native))
-}
-
 /// Returns the mean distance, as in [`distance`], between two halves of one side's runs.
 pub fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
     let n = half(runs.len());
@@ -338,28 +296,6 @@ mod tests {
                 student(freedom)
             );
         }
-    }
-
-    /// The jackknife interval of a difference of means, whose standard deviation is known.
-    #[test]
-    fn the_jackknife_estimates_the_scatter_of_means() {
-        let mean = |v: &[f64]| stats::mean(v.iter().copied());
-        let difference = |a: &[f64], b: &[f64]| Some(mean(a)? - mean(b)?);
-        let (ours, native) = ([1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 2.0, 4.0, 6.0]);
-        let found = jackknife(&ours, &native, difference).unwrap();
-        // Variances of 2.5 and 20/3, over 5 and over 4 values.
-        let wide = 1.96 * (2.5f64 / 5.0 + 20.0 / 3.0 / 4.0).sqrt();
-        let (low, high) = found.interval.unwrap();
-        assert!(
-            (found.value - 0.0).abs() < 1e-12
-                && (low + wide).abs() < 1e-9
-                && (high - wide).abs() < 1e-9
-        );
-        assert_eq!(
-            jackknife(&ours, &native[..1], difference).unwrap().interval,
-            None
-        );
-        assert_eq!(jackknife(&ours, &native, |_, _| None), None);
     }
 
     #[test]
