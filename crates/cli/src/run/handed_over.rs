@@ -9,9 +9,12 @@ use crate::{Registry, installed};
 
 /// QUIC stacks of the installed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stack {
+pub enum Stack {
+    /// noq.
     Noq,
+    /// quinn.
     Quinn,
+    /// s2n-quic.
     S2n,
 }
 

@@ -5,7 +5,7 @@ use ccplane_emu::Timing;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Backend, Contender, Error};
 use ccplane_link::AgentAddress;
-pub(super) use ccplane_quic::Stack;
+pub use ccplane_quic::Stack;
 use ccplane_testbed::{BackendError, RealPackets, TransportKind};
 
 use super::{RunArgs, RunDatapath, implied_by};
