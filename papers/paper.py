@@ -190,9 +190,10 @@ class Paper:
         svg = drawn.getvalue()
         (self.folder / f"figure-{number}.svg").write_text(svg)
         plt.close(figure)
-        # Identifiers of several figures on a page must differ.
-        svg = svg[svg.index("<svg"):].replace('id="', f'id="f{number}-').replace("#", f"#f{number}-", 0)
-        svg = svg.replace("url(#", f"url(#f{number}-").replace('href="#', f'href="#f{number}-')
+        # Identifiers must differ from those of other figures, also of other experiments on one page.
+        own = f"{self.about['name']}-{number}-"
+        svg = svg[svg.index("<svg"):].replace('id="', f'id="{own}')
+        svg = svg.replace("url(#", f"url(#{own}").replace('href="#', f'href="#{own}')
         label = html.escape(caption)
         svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
         self.parts.append(f"<figure>{svg}<figcaption>{label}</figcaption></figure>")

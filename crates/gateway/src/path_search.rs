@@ -537,6 +537,30 @@ mod tests {
         assert_eq!(path.found(), (MTU_LIMIT, SearchState::Complete));
     }
 
+    /// Three consecutive losses are rare, but at 10 % every path has them once in some hours. The MTU
+    /// is then too small until longer packets are tried again, ten minutes later.
+    #[test]
+    fn random_loss_is_mistaken_for_a_black_hole_only_briefly() {
+        for (one_in, permille_max) in [(100, 1), (50, 1), (20, 20), (10, 100)] {
+            let (mut short, mut samples) = (0, 0);
+            for (carries, random) in (MIN_PLPMTU..2_000).step_by(25).zip(0..) {
+                let mut path = Path::new(carries);
+                (path.drops_one_in, path.random) = (one_in, random);
+                path.run(seconds(60), true);
+                for _ in 0..360 {
+                    path.run(seconds(10), true);
+                    samples += 1;
+                    let carried = path.carries.min(MTU_LIMIT);
+                    short += u32::from(path.search.mtu() + SEARCH_PRECISION_BYTES < carried);
+                }
+            }
+            assert!(
+                short * 1_000 <= samples * permille_max,
+                "{short} of {samples} samples with one loss in {one_in}"
+            );
+        }
+    }
+
     proptest! {
         /// Whatever the path did before, the MTU in use converges to within the precision of the
         /// path MTU.
@@ -568,26 +592,6 @@ mod tests {
                 mtu,
                 carried
             );
-        }
-
-        /// Random loss of up to 10 % does not keep the MTU in use below the path MTU for long.
-        #[test]
-        fn random_loss_is_mistaken_for_a_black_hole_only_briefly(
-            one_in in 10..100_u64,
-            carries in MIN_PLPMTU..2_000_u32,
-            random: u64,
-        ) {
-            let mut path = Path::new(carries);
-            (path.drops_one_in, path.random) = (one_in, random);
-            let (mut short, mut samples) = (0, 0);
-            path.run(seconds(60), true);
-            for _ in 0..360 {
-                path.run(seconds(10), true);
-                samples += 1;
-                short +=
-                    u32::from(path.search.mtu() + SEARCH_PRECISION_BYTES < carries.min(MTU_LIMIT));
-            }
-            prop_assert!(short * 5 <= samples, "{} of {} samples", short, samples);
         }
 
         /// No sequence of acknowledgements raises the MTU above the limit or confirms a size that

@@ -270,25 +270,20 @@ impl Script {
             std::fs::write(&path, text).map_err(|source| failure(Error::Part { path, source }))?;
         }
         let text = python(&file, &options.directory)?;
-        let path = options.directory.join(RESULTS_FILE);
-        let results = std::fs::read(&path).map_err(|source| {
-            failure(Error::Part {
-                path: path.clone(),
-                source,
-            })
-        })?;
-        let figures: Map<String, Value> = serde_json::from_slice(&results)
+        let read = |name: &str| {
+            let path = options.directory.join(name);
+            std::fs::read_to_string(&path).map_err(|source| failure(Error::Part { path, source }))
+        };
+        let figures: Map<String, Value> = serde_json::from_str(&read(RESULTS_FILE)?)
             .map_err(|why| Failure::text(FailureKind::Failed, format!("{file}: {why}")))?;
+        let html = read(page::PAGE)?;
+        let body = html.split_once("<body>").map_or("", |(_, body)| body);
+        let body = body.split_once("</body>").map_or(body, |(body, _)| body);
         Ok(Outcome {
             figures,
             text,
             page: options.directory.join(page::PAGE),
-            body: format!(
-                "<section><h2>{}</h2><p><a href=\"{}/{}\">its page</a></p></section>",
-                ccplane_report::html::escape(&self.about.title),
-                self.name,
-                page::PAGE
-            ),
+            body: format!("<section>{}</section>", body.replace("h1>", "h2>")),
         })
     }
 }

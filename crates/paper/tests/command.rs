@@ -67,7 +67,7 @@ fn an_experiment_runs_where_it_can_and_overwrites_nothing() {
 
 #[test]
 fn an_unknown_experiment_is_told_with_what_there_is() {
-    fails(&["no-such"], 2, &["ccp-fidelity"]);
+    fails(&["no-such"], 2, &["ccp-fct"]);
     fails(&["/no/such.py"], 2, &["/no/such.py"]);
     let script = scratch("mine.py", "print(1)\n");
     fails(&[&script], 2, &["has no sweep", "mine.toml"]);
