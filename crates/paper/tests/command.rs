@@ -69,14 +69,11 @@ fn an_experiment_runs_where_it_can_and_overwrites_nothing() {
 fn an_unknown_experiment_is_told_with_what_there_is() {
     fails(&["no-such"], 2, &["ccp-fct"]);
     fails(&["/no/such.py"], 2, &["/no/such.py"]);
-    let script = scratch("mine.py", "print(1)\n");
-    fails(&[&script], 2, &["has no sweep", "mine.toml"]);
-    scratch("mine.toml", "scenario = \"01-one-flow\"\n");
-    fails(
-        &[&script],
-        2,
-        &["mine.py", "# /// script", "docs/papers.md"],
-    );
+    let script = scratch("without-sweep.py", "print(1)\n");
+    fails(&[&script], 2, &["has no sweep", "without-sweep.toml"]);
+    let script = scratch("without-metadata.py", "print(1)\n");
+    scratch("without-metadata.toml", "scenario = \"01-one-flow\"\n");
+    fails(&[&script], 2, &["# /// script", "docs/papers.md"]);
     let output = program().args(["--json", "no-such"]).output();
     let output = output.expect("the program under test starts");
     let object: serde_json::Value =
