@@ -224,7 +224,9 @@ impl Script {
                  `ccplane paper` with the copy",
             ));
         }
-        for (datapath, sweep) in self.sweeps.iter().filter(|(on, _)| options.on(*on)) {
+        // Scripts compare kernel TCP with the simulator, so they need the simulated runs in any case.
+        let asked = |on: Datapath| on == Datapath::Sim || options.on(on);
+        for (datapath, sweep) in self.sweeps.iter().filter(|(on, _)| asked(*on)) {
             let mut sweep = sweep.parse(size)?;
             if let Some(repeats) = options.repeats {
                 sweep.repeats = u32::try_from(repeats).ok();
