@@ -1,6 +1,7 @@
 //! Result folder of a sweep: its plan, the tables and the page.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use ccplane_lab::Error;
@@ -98,13 +99,17 @@ impl SweepFolder {
     }
 }
 
+/// Writes a file completely or not at all, so that a reader never sees half of a table.
+pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension("draft");
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    fs::write(&draft, content)?;
+    fs::rename(&draft, path)
+}
+
 fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {
     let path = folder.join(name);
-    // Complete or not at all, so that a reader never sees half of a table.
-    let draft = folder.join(format!(".{name}.draft"));
-    let written = fs::create_dir_all(folder)
-        .and_then(|()| fs::write(&draft, content))
-        .and_then(|()| fs::rename(&draft, &path));
+    let written = write_whole(&path, content.as_ref());
     written.map_err(|why| {
         let what = format!("cannot write {}: {why}", path.display());
         Failure::text(FailureKind::Failed, what)

@@ -1,8 +1,7 @@
 //! Time series of the runs of a sweep: a folder for each kind, with one file per run.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ccplane_lab::Error;
 use ccplane_lab::result::RunResult;
@@ -10,6 +9,7 @@ use ccplane_lab::scenario::Scenario;
 use ccplane_lab::sweep::{KeepSeries, RunSeries, RunTable};
 
 use super::KeptData;
+use super::folder::write_whole;
 
 /// Folder of the files of `ccplane run`.
 const SERIES_FOLDER: &str = "series";
@@ -57,13 +57,4 @@ fn write(path: &Path, table: &RunTable) -> io::Result<()> {
 #[cfg(not(feature = "host"))]
 fn write(path: &Path, table: &RunTable) -> io::Result<()> {
     write_whole(&path.with_extension("csv"), table.to_csv().as_bytes())
-}
-
-/// Writes a file completely or not at all.
-fn write_whole(path: &PathBuf, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let draft = path.with_extension("draft");
-    fs::write(&draft, bytes)?;
-    fs::rename(&draft, path)
 }

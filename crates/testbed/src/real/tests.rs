@@ -252,12 +252,19 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<SimulatedFlow>> {
 /// Checks that the finite flows are the simulator's, in number and size, and that they started on
 /// time.
 fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
+    let delays = start_delays(real, simulated);
+    assert!(is_prompt(delays), "{delays:?}");
+}
+
+/// Returns the median and the largest delay of a flow's start, ns, after the same checks; `None` if
+/// flows did not complete.
+fn start_delays(real: &WorkloadRecord, simulated: &[SimulatedFlow]) -> Option<(u64, u64)> {
     assert_eq!(
         real.completed.len() as u64 + real.unfinished,
         simulated.len() as u64
     );
     if real.unfinished > 0 {
-        return;
+        return None;
     }
     let mut late = Vec::new();
     for (real, (started, bytes, _)) in real.completed.iter().zip(simulated) {
@@ -269,15 +276,15 @@ fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
         );
     }
     late.sort_unstable();
-    let tenth = upper_rank(&late, 0.1).expect("flows");
-    let (least, most) = (late[0], late[late.len() - 1]);
-    println!("late by {least} ns at least, {tenth} ns (lowest tenth), {most} ns at most");
-    // Other load delays some flows, by more than half an RTT on a busy machine. A delay that the
-    // code adds is in every flow; that of a periodic check is spread evenly up to its period.
-    assert!(
-        least < 2_000_000 && tenth < 10_000_000 && most < 500_000_000,
-        "{least} ns, {tenth} ns, {most} ns"
-    );
+    let half = upper_rank(&late, 0.5).expect("flows");
+    let most = late[late.len() - 1];
+    println!("late by {half} ns, at most {most} ns");
+    Some((half, most))
+}
+
+/// Returns true if flows started on time. A machine with other load delays some of them.
+fn is_prompt(delays: Option<(u64, u64)>) -> bool {
+    delays.is_none_or(|(half, most)| half < 2_000_000 && most < 500_000_000)
 }
 
 /// Returns the median completion times, ms: real, simulated. Of an even number, the upper one.
@@ -315,7 +322,7 @@ fn lasting_flows_share_the_link_and_are_sampled_from_their_start() {
     assert!((30.0..47.0).contains(&goodput), "{goodput}");
     for (flow, samples) in record.flows.iter().enumerate() {
         let begun = samples[0].at_ns.abs_diff(flow as u64 * 200_000_000);
-        assert!(begun < 100_000_000, "flow {flow} began {begun} ns off");
+        assert!(begun < 20_000_000, "flow {flow} began {begun} ns off");
         assert!(samples.len() > 60, "{} looks", samples.len());
         let last = samples.last().unwrap();
         assert!(last.tcp.cwnd > 1 && last.tcp.srtt_us > 39_000, "{last:?}");
@@ -668,7 +675,7 @@ fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
     }
     let three = &ran.workload("three").flows[0];
     assert!(
-        three[0].at_ns.abs_diff(1_000_000_000) < 100_000_000,
+        three[0].at_ns.abs_diff(1_000_000_000) < 20_000_000,
         "{:?}",
         three[0]
     );
@@ -781,9 +788,19 @@ fn carries_the_same_workloads(over: TransportKind) {
          requests = { response = { fixed = \"5kB\" }, think = \"20ms\" }\n\
          [[workload]]\nname = \"cross\"\ndatagrams = { rate = \"1mbit\", bytes = 1000 }\n",
     );
-    let ran = in_user_space(&scenario, over);
     let expected = simulated(&scenario);
-    same_flows(ran.workload("poisson"), &expected[1]);
+    let attempt = || in_user_space(&scenario, over);
+    let delays = |ran: &Ran| start_delays(ran.workload("poisson"), &expected[1]);
+    let mut ran = attempt();
+    // Repeats the run: encryption in user space competes with other load of the machine, which may
+    // delay all flows of a run. A delay that the code adds is in every run.
+    for _ in 0..2 {
+        if is_prompt(delays(&ran)) {
+            break;
+        }
+        ran = attempt();
+    }
+    assert!(is_prompt(delays(&ran)));
     assert_eq!(ran.workload("poisson").unfinished, 0);
     let lasting = ran.workload("lasting");
     let goodput: f64 = lasting.goodputs.iter().sum();
