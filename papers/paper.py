@@ -13,11 +13,9 @@ import sys
 import textwrap
 from dataclasses import dataclass
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import polars as pl
+import scipy.stats
 
 plt.rcParams.update({
     "figure.figsize": (6.4, 3.6), "figure.constrained_layout.use": True, "axes.grid": True,
@@ -26,19 +24,8 @@ plt.rcParams.update({
     "svg.hashsalt": "ccplane",
 })
 
-# 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom.
-T_QUANTILES = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-    2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-    2.045, 2.042,
-]
-STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-table{border-collapse:collapse;display:block;overflow-x:auto}td,th{padding:.2rem .7rem;text-align:right}
-td:first-child,th:first-child{text-align:left}th{border-bottom:1px solid;font-weight:600}
-figure{margin:1.5rem 0}svg{max-width:100%;height:auto;background:#fff}figcaption,.note{opacity:.75}
-:root{color-scheme:light dark}
-"""
+# Ends of the part of the page that is written here; the command writes the rest.
+BODY_MARKS = ("<!-- results -->", "<!-- /results -->")
 
 
 @dataclass
@@ -73,11 +60,8 @@ def estimate(values):
     values = [value for value in values if value is not None]
     if len(values) < 2:
         return Estimate(values[0]) if values else None
-    count, centre = len(values), mean(values)
-    deviation = math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (count - 1))
-    freedom = count - 1
-    t = T_QUANTILES[freedom - 1] if freedom <= 30 else 1.959964 + 2.3723 / freedom + 2.8225 / freedom**2
-    half = t * deviation / math.sqrt(count)
+    centre = mean(values)
+    half = float(scipy.stats.sem(values) * scipy.stats.t.ppf(0.975, len(values) - 1))
     return Estimate(centre, centre - half, centre + half)
 
 
@@ -105,7 +89,7 @@ class Paper:
 
     def __init__(self, deviations=(), remarks=(), folder=None):
         self.folder = pathlib.Path(folder or sys.argv[1])
-        self.about = json.loads((self.folder / "experiment.json").read_text())
+        self.about = json.loads((self.folder / "experiment.json").read_text(encoding="utf-8"))
         self.quick = self.about["quick"]
         self.deviations, self.remarks = list(deviations), list(remarks)
         self.results, self.rows, self.parts = {}, [], []
@@ -142,11 +126,7 @@ class Paper:
 
     def compare(self, key, what, result, paper="", at_least=None, at_most=None):
         """Adds a result next to the paper's value, and to the target if there is one."""
-        if result is not None and not isinstance(result, Estimate):
-            result = Estimate(result)
-        if result is not None and not math.isfinite(result.value):
-            result = None
-        self.record(key, result)
+        result = self.record(key, result)
         low, high = (-math.inf if at_least is None else at_least), (math.inf if at_most is None else at_most)
         target = {(True, True): "", (False, True): f"at least {at_least}", (True, False): f"at most {at_most}"}.get(
             (at_least is None, at_most is None), f"{at_least} to {at_most}")
@@ -166,11 +146,15 @@ class Paper:
         self.rows.append([what, {True: "yes", False: "no"}.get(holds, "–"), paper or "–", "yes", found])
 
     def record(self, key, result):
-        """Adds a result to results.json only, with four decimals."""
+        """Adds a result to results.json only, with four decimals. Returns it as an estimate.
+
+        A result that is not finite, such as a ratio to zero, is none."""
         result = result if isinstance(result, Estimate) or result is None else Estimate(result)
+        result = result if result is not None and math.isfinite(result.value) else None
         self.results[key] = None if result is None else round(result.value, 4)
         if result is not None and result.low is not None:
             self.results[f"{key}_low"], self.results[f"{key}_high"] = round(result.low, 4), round(result.high, 4)
+        return result
 
     def table(self, title, headings, rows):
         """Adds a table. Numbers are formatted by the caller; None is a dash."""
@@ -188,15 +172,15 @@ class Paper:
         figure.savefig(drawn, format="svg", metadata={"Date": None})
         figure.savefig(self.folder / f"figure-{number}.pdf", metadata={"CreationDate": None})
         svg = drawn.getvalue()
-        (self.folder / f"figure-{number}.svg").write_text(svg)
+        (self.folder / f"figure-{number}.svg").write_text(svg, encoding="utf-8")
         plt.close(figure)
         # Identifiers must differ from those of other figures, also of other experiments on one page.
         own = f"{self.about['name']}-{number}-"
         svg = svg[svg.index("<svg"):].replace('id="', f'id="{own}')
         svg = svg.replace("url(#", f"url(#{own}").replace('href="#', f'href="#{own}')
         label = html.escape(caption)
-        svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
-        self.parts.append(f"<figure>{svg}<figcaption>{label}</figcaption></figure>")
+        svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}" style="max-width:100%;height:auto;background:#fff"', 1)
+        self.parts.append(f'<figure>{svg}<figcaption class="note">{label}</figcaption></figure>')
 
     def finish(self):
         """Writes results.json and report.html, and prints the comparison."""
@@ -212,19 +196,16 @@ class Paper:
         for text in self.deviations:
             print(textwrap.fill(text, 100, initial_indent="- ", subsequent_indent="  "))
         whole = {**self.results, "deviations": self.deviations, "provenance": self.about["provenance"]}
-        (self.folder / "results.json").write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
-        about = {key: html.escape(str(self.about[key])) for key in ("title", "source", "command", "build")}
-        listed = "".join(f"<li>{html.escape(text)}" for text in self.deviations)
+        text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        (self.folder / "results.json").write_text(text, encoding="utf-8")
+        listed = "".join(f"<li>{html.escape(text)}</li>" for text in self.deviations)
         body = (
-            f"<h1>{about['title']}</h1><p class=note>{about['source']}</p>"
+            f'<p class="note">{html.escape(self.about["source"])}</p>'
             + (to_html(heading, self.rows) if self.rows else "") + "".join(self.parts)
             + "".join(f"<p>{html.escape(text)}</p>" for text in self.remarks)
-            + (f"<h2>Deviations from the paper</h2><ul>{listed}</ul>" if listed else "")
-            + f"<h2>Reproduce</h2><pre>{about['command']}</pre><p class=note>{about['build']}</p>"
-        )
-        head = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        page = f"{head}<title>{about['title']}</title><style>{STYLE}</style><body>{body}</body></html>\n"
-        (self.folder / "report.html").write_text(page)
+            + (f"<h3>Deviations from the paper</h3><ul>{listed}</ul>" if listed else ""))
+        page = self.about["page"].replace("".join(BODY_MARKS), body.join(BODY_MARKS))
+        (self.folder / "report.html").write_text(page, encoding="utf-8")
 
     def _describe(self, runs, datapath):
         """Adds what the audit of runs found, and the runs that failed or were disturbed."""
@@ -245,9 +226,9 @@ class Paper:
 
 
 def to_html(headings, rows):
-    head = "".join(f"<th>{html.escape(text)}" for text in headings)
-    lines = ("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in rows)
-    return f"<table><tr>{head}{''.join(lines)}</table>"
+    head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in headings)
+    lines = ("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table class="figures"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def to_text(headings, rows):

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Errors of the sendbox's RTT and receive rate"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, section 4.5 and its microbenchmark"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "FQ-CoDel and strict priority in the sendbox"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, scheduling policies beyond SFQ"

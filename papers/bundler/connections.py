@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "The 99th percentile of slowdown: connection of a response and length of a run"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, traffic generator of its evaluation"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Twenty Cubic flows of a site against 10 to 50 competing flows"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, section 7.3, elastic flows"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Reno, Cubic and BBR at the end hosts of a site with a sendbox"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, impact of congestion control"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Responses of a site with 6 to 42 Mbit/s of cross traffic of the same sizes"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, section 7.3, mix of flow sizes"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Benefit of a sendbox at lower load"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, cut section on offered load"

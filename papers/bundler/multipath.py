@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Packets out of order over one path and over several"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, sections 5.2 and 7.6"

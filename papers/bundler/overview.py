@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Response times of a site with the queue in the network and in a sendbox"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, overview of its evaluation"

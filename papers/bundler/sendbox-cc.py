@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Congestion control at the sendbox: Copa, BasicDelay, BBR, bundler and autorate"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, impact of congestion control"

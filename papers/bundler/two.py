@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Two and three bundles at one bottleneck"
 # source = "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021, section 7.3, competing bundles"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "A sendbox on a link whose rate varies"
 # source = "not in a paper; cake-autorate is current practice on such links"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Five flows join and leave a link of 10 Gbit/s"
 # source = "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015, slide 26 (title only)"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Bundles in pass-through mode next to a Cubic flow, and after it"
 # source = "ours: the Bundler paper has no bundles next to others' elastic traffic"

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "A gateway on a path with jitter"
 # source = "ours: Wi-Fi, LTE and satellite paths delay each packet by a time of its own"

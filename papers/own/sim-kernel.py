@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "Twelve algorithms on kernel TCP and in the simulator, on three links"
 # source = "ours: no simulator's page says how far its results are from real packets"

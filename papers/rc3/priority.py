@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib", "polars"]
+# dependencies = ["matplotlib", "polars", "scipy"]
 # [tool.ccplane]
 # title = "A high-priority flow takes the link from a low-priority flow, at a host and at a switch"
 # source = "Mittal et al., Recursively Cautious Congestion Control, NSDI 2014, figures 16 and 17"

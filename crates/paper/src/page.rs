@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ccplane_report::chart::{self, Chart};
 use ccplane_report::html::{self, escape};
-use ccplane_report::{Page, Table, TargetRange, provenance, wrap};
+use ccplane_report::{Page, Provenance, Table, TargetRange, provenance, wrap};
 use serde_json::{Map, Value, json};
 
 use super::{Experiment, Options, Outcome};
@@ -280,16 +280,7 @@ pub(super) fn write(
         .sum();
     provenance.attempts = attempts.max(1);
     figures.insert(provenance::PROVENANCE_MEMBER.into(), provenance.to_json());
-    let mut page = Page::new(
-        title,
-        "Published figures, run again: ours beside the paper's.",
-    );
-    page.add(body);
-    page.add_reproduce_section(
-        &options.command,
-        "The figures are in <code>figures.json</code>, next to this page.",
-    );
-    page.set_provenance(&provenance.to_line());
+    let html = around(options, title, body, FIGURES, &provenance);
     let put = |name: &str, text: String| {
         let path = options.directory.join(name);
         let written = std::fs::write(&path, text);
@@ -301,7 +292,24 @@ pub(super) fn write(
     };
     let text = serde_json::to_string_pretty(figures).unwrap_or_default();
     put(FIGURES, text + "\n")?;
-    put(PAGE, page.finish(""))
+    put(PAGE, html)
+}
+
+/// Returns the page around `body`. `results` is the name of the file with the results.
+pub(super) fn around(
+    options: &Options,
+    title: &str,
+    body: &str,
+    results: &str,
+    provenance: &Provenance,
+) -> String {
+    let subtitle = "A published experiment, run again: our results next to the paper's.";
+    let mut page = Page::new(title, subtitle);
+    page.add(body);
+    let note = format!("The results are in <code>{results}</code>, next to this page.");
+    page.add_reproduce_section(&options.command, &note);
+    page.set_provenance(&provenance.to_line());
+    page.finish("")
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ const SHARED_MODULES: [(&str, &str); 3] = [
 const ABOUT_FILE: &str = "experiment.json";
 /// Results that the script writes.
 const RESULTS_FILE: &str = "results.json";
+/// Ends of the part of the page that the script writes.
+const BODY_MARKS: [&str; 2] = ["<!-- results -->", "<!-- /results -->"];
 
 /// Experiment that consists of sweeps and a script.
 #[derive(Debug)]
@@ -224,6 +226,7 @@ impl Script {
                  `ccplane paper` with the copy",
             ));
         }
+        self.check_kept(options)?;
         // Scripts compare kernel TCP with the simulator, so they need the simulated runs in any case.
         let asked = |on: Datapath| on == Datapath::Sim || options.on(on);
         for (datapath, sweep) in self.sweeps.iter().filter(|(on, _)| asked(*on)) {
@@ -243,7 +246,14 @@ impl Script {
                 kept: self.kept()?,
             };
             let out = options.directory.join(datapath.to_string());
-            request.run(&out, registry, &options.command, progress)?;
+            let (summary, _) = request.run(&out, registry, &options.command, progress)?;
+            if summary.failed == summary.runs {
+                let what = format!("all {} runs failed ({datapath})", summary.runs);
+                return Err(Failure::text(FailureKind::Failed, what).hint(format!(
+                    "the column `error` of {} has the reasons",
+                    out.join("runs.csv").display()
+                )));
+            }
         }
         self.evaluate(options)
     }
@@ -261,9 +271,15 @@ impl Script {
             "title": self.about.title,
             "source": self.about.source,
             "quick": options.quick,
-            "command": options.command,
-            "build": options.provenance.to_line(),
+            "keep": self.about.keep,
             "provenance": options.provenance.to_json(),
+            "page": page::around(
+                options,
+                &self.about.title,
+                &BODY_MARKS.concat(),
+                RESULTS_FILE,
+                &options.provenance,
+            ),
         });
         let about = about.to_string();
         let own = [(&*file, &*self.code), (ABOUT_FILE, &about)];
@@ -279,14 +295,33 @@ impl Script {
         let figures: Map<String, Value> = serde_json::from_str(&read(RESULTS_FILE)?)
             .map_err(|why| Failure::text(FailureKind::Failed, format!("{file}: {why}")))?;
         let html = read(page::PAGE)?;
-        let body = html.split_once("<body>").map_or("", |(_, body)| body);
-        let body = body.split_once("</body>").map_or(body, |(body, _)| body);
+        let [start, end] = BODY_MARKS;
+        let body = html.split_once(start).map_or("", |(_, body)| body);
+        let body = body.split_once(end).map_or(body, |(body, _)| body);
+        let title = ccplane_report::html::escape(&self.about.title);
         Ok(Outcome {
             figures,
             text,
             page: options.directory.join(page::PAGE),
-            body: format!("<section>{}</section>", body.replace("h1>", "h2>")),
+            body: format!("<section><h2>{title}</h2>{body}</section>"),
         })
+    }
+
+    /// Refuses a folder whose runs lack data that the script needs.
+    fn check_kept(&self, options: &Options) -> Result<(), Failure> {
+        let Ok(text) = std::fs::read(options.directory.join(ABOUT_FILE)) else {
+            return Ok(());
+        };
+        let before: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let kept = before["keep"].as_array().cloned().unwrap_or_default();
+        let lacks = |name: &&String| !kept.iter().any(|kept| *kept == **name);
+        let Some(missing) = self.about.keep.iter().find(lacks) else {
+            return Ok(());
+        };
+        let directory = options.directory.display();
+        let what = format!("the runs in {directory} were made without `{missing}`");
+        Err(Failure::text(FailureKind::Usage, what)
+            .hint("choose another folder with --out, or delete this one"))
     }
 }
 
@@ -325,13 +360,15 @@ fn python(file: &str, directory: &Path) -> Result<String, Failure> {
     let python = std::env::var_os("CCPLANE_PYTHON").unwrap_or_else(|| "python3".into());
     let missing = |what: String| {
         Failure::text(FailureKind::Unsupported, what).hint(
-            "the runs are finished and kept; install Python 3.11 or later with the packages polars \
-             and matplotlib (`pip install polars matplotlib`), name it in CCPLANE_PYTHON if it is \
+            "the runs are finished and kept; install Python 3.11 or later with the packages \
+             polars, matplotlib and scipy (`pip install polars matplotlib scipy`), name it in CCPLANE_PYTHON if it is \
              not `python3`, and repeat the command",
         )
     };
     let output = Command::new(&python)
         .args([file, "."])
+        // Files and output are UTF-8 in every locale.
+        .env("PYTHONUTF8", "1")
         .current_dir(directory)
         .output()
         .map_err(|why| missing(format!("cannot run {}: {why}", python.display())))?;

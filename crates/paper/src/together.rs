@@ -11,6 +11,9 @@ use serde_json::{Map, Value};
 
 use super::{Experiment, Options, Outcome, by_name, page};
 
+/// Deviations from the paper: a list of a part, an object of lists of the whole.
+const DEVIATIONS: &str = "deviations";
+
 /// What a part's figure is called in the whole, by the part's name and its own.
 pub(super) type Key = fn(part: &str, key: &str) -> String;
 
@@ -41,7 +44,7 @@ pub(super) fn run(
     progress: &dyn Progress,
 ) -> Result<Outcome, Failure> {
     let (mut figures, mut text, mut body) = (Map::new(), String::new(), String::new());
-    let (mut unsound, mut attempts) = (0, Map::new());
+    let (mut unsound, mut attempts, mut deviations) = (0, Map::new(), Map::new());
     let begun = monotonic_ns();
     // An experiment that runs nowhere else is left out where only the simulator is asked for.
     let datapath = match whole.on {
@@ -82,6 +85,9 @@ pub(super) fn run(
                     .map(|(run, all)| (format!("{}/{run}", part.name), all)),
             );
         }
+        if let Some(list) = own.remove(DEVIATIONS) {
+            deviations.insert(part.name.to_owned(), list);
+        }
         figures.extend(
             own.into_iter()
                 .map(|(figure, value)| (key(part.name, &figure), value)),
@@ -92,6 +98,7 @@ pub(super) fn run(
     let took = Wall::from_nanos(monotonic_ns() - begun);
     figures.insert(page::UNSOUND.into(), unsound.into());
     figures.insert(page::ATTEMPTS.into(), attempts.into());
+    figures.insert(DEVIATIONS.into(), deviations.into());
     text += &format!(
         "{} s in all; {unsound} runs were not sound.\n",
         took.as_secs()

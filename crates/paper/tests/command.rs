@@ -168,7 +168,7 @@ fn an_experiment_without_python_keeps_its_runs() {
     let (code, text) = outcome(&output.expect("the program under test starts"));
     assert_eq!(code, Some(3), "{text}");
     assert!(
-        text.contains("/no/such/python") && text.contains("pip install polars matplotlib"),
+        text.contains("/no/such/python") && text.contains("pip install polars matplotlib scipy"),
         "{text}"
     );
     assert!(out.join("sim/runs.parquet").exists());
