@@ -1,5 +1,5 @@
-//! `ccplane bench sweep`: cost of a sweep besides its simulations, for runs that are as short as runs
-//! can be.
+//! `ccplane bench sweep`: cost of a sweep besides its simulations, for runs that are as short as
+//! runs can be.
 
 use std::fs;
 use std::path::Path;

@@ -34,8 +34,8 @@ pub use packets::backend_of_sweep;
 #[derive(Args)]
 pub struct RunArgs {
     /// Scenario file with network, workloads and contenders (docs/scenarios.md), in place of the
-    /// options below; or the name of a scenario that comes with ccplane, such as `02-fairness`; or `-` for
-    /// standard input.
+    /// options below; or the name of a scenario that comes with ccplane, such as `02-fairness`; or
+    /// `-` for standard input.
     #[arg(value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Datapath to run on. The default is the simulator, which needs no privileges. Without a FILE,

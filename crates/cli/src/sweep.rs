@@ -27,8 +27,8 @@ pub struct SweepArgs {
     /// Sweep file: a scenario, and a grid of values for its settings (docs/sweeps.md).
     #[arg(value_name = "FILE", required = true)]
     file: Option<PathBuf>,
-    /// Folder for runs.csv, runs.parquet, timing.parquet and sweep.html. Runs that are finished in it
-    /// are not repeated.
+    /// Folder for runs.csv, runs.parquet, timing.parquet and sweep.html. Runs that are finished in
+    /// it are not repeated.
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     out: Option<PathBuf>,
     /// Simulations at the same time; without it, one per CPU. The table does not depend on it.
@@ -41,8 +41,9 @@ pub struct SweepArgs {
     /// Make at most N runs, for a first look. The same command without it makes the rest.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Also keep a row per flow in flows.parquet, or time series of every run: samples of flows and of
-    /// bundles, the distribution of delays, the bottleneck over time, or all files of `ccplane run`.
+    /// Also keep a row per flow in flows.parquet, or time series of every run: samples of flows and
+    /// of bundles, the distribution of delays, the bottleneck over time, or all files of `ccplane
+    /// run`.
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     keep: Vec<KeptData>,
     /// Datapath of all runs. On real packets they run one after the other, as often as the file
@@ -152,8 +153,8 @@ pub struct SweepRequest {
 }
 
 impl SweepRequest {
-    /// Makes the missing runs and writes the tables to `out`. `command` reproduces them. Returns the
-    /// number of runs made.
+    /// Makes the missing runs and writes the tables to `out`. `command` reproduces them. Returns
+    /// the number of runs made.
     pub fn run(
         self,
         out: &Path,

@@ -537,8 +537,8 @@ mod tests {
         assert_eq!(path.found(), (MTU_LIMIT, SearchState::Complete));
     }
 
-    /// Consecutive losses of a size look like a black hole, and the MTU is then too small until longer
-    /// packets are tried again.
+    /// Consecutive losses of a size look like a black hole, and the MTU is then too small until
+    /// longer packets are tried again.
     #[test]
     fn random_loss_is_mistaken_for_a_black_hole_only_briefly() {
         for (one_in, permille_max) in [(100, 1), (50, 1), (20, 20), (10, 100)] {

@@ -2,8 +2,8 @@
 //!
 //! A [`SweepPlan`] checks all scenarios of a [`Sweep`] and gives each run its identity. [`run`]
 //! makes the runs whose rows a [`RunStore`] does not contain, on all threads of this machine.
-//! [`SweepPlan::run_one`] makes a single one, for executors on other machines. [`RunTable`] collects
-//! the rows in the order of the grid, so its bytes depend on neither threads, machines nor
+//! [`SweepPlan::run_one`] makes a single one, for executors on other machines. [`RunTable`]
+//! collects the rows in the order of the grid, so its bytes depend on neither threads, machines nor
 //! interruptions.
 
 mod columns;
@@ -79,7 +79,8 @@ pub struct SweepOptions {
 }
 
 /// Makes the missing runs of a plan and stores a row for each. If none is missing on real packets,
-/// repeats those that the machine disturbed. A run that fails is a row with the reason in its column
+/// repeats those that the machine disturbed. A run that fails is a row with the reason in its
+/// column
 /// `error`, and the others continue. Returns the number of runs made.
 pub fn run(
     plan: &SweepPlan,
@@ -125,8 +126,8 @@ pub fn run(
 }
 
 impl SweepPlan {
-    /// Makes one run, unless `progress` cancels it. An error is one of this machine or an interrupt; a
-    /// failure of the run itself is a row.
+    /// Makes one run, unless `progress` cancels it. An error is one of this machine or an
+    /// interrupt; a failure of the run itself is a row.
     pub fn run_one(
         &self,
         index: usize,

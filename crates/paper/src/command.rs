@@ -1,4 +1,4 @@
-//! The program `ccplane-paper`: published experiments, run again, their figures beside the paper's.
+//! The program `ccplane-paper`: published experiments, run again and compared with the paper.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -111,8 +111,8 @@ fn of(
     Ok(())
 }
 
-/// A recorded link. Parts know it by its file without the folder, so that they go on elsewhere,
-/// too, and what is in it.
+/// Reads a recorded link. Its name in the keys of parts is the file without its folder, and the
+/// hash of its content, so that an experiment continues on another machine.
 fn recorded(trace: &Path) -> Result<Recorded, Failure> {
     let unread = |error| Failure::new(FailureKind::Usage, error);
     let line = program::recorded(trace)?;

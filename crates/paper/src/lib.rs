@@ -1,4 +1,5 @@
-//! Published experiments: each runs what a paper reports, and compares its results with the paper's.
+//! Published experiments: each runs what a paper reports, and compares its results with the
+//! paper's.
 //!
 //! Most are a sweep and a Python script in `papers/` ([`Script`]). An experiment that measures
 //! something other than runs of a scenario is code, a file here for each figure.
@@ -51,23 +52,23 @@ pub use script::Script;
 /// One published figure or table.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment<'p> {
-    /// What `ccplane paper` calls it.
+    /// Name for `ccplane paper`.
     pub name: &'p str,
-    /// What it shows, in a line.
+    /// Title, one line.
     pub title: &'p str,
-    /// Where it was published.
+    /// Publication.
     pub source: &'p str,
-    /// How long it takes, in full and with `--quick`.
+    /// Duration, in full and with `--quick`.
     pub takes: &'p str,
-    /// Where it can run; without a choice it runs on all of them.
+    /// Supported datapaths. By default it runs on all of them.
     pub on: &'p [Datapath],
-    /// How often its full version makes every run on kernel TCP; `None` where `Options::repeats`
-    /// does not change it.
+    /// Number of runs of each point on kernel TCP in the full version; `None` if `Options::repeats`
+    /// does not apply.
     pub repeats: Option<usize>,
     run: Run<'p>,
 }
 
-/// What runs an experiment.
+/// Implementation of an experiment.
 #[derive(Clone, Copy, Debug)]
 enum Run<'p> {
     /// Code of its own.
@@ -78,12 +79,12 @@ enum Run<'p> {
     Together(&'static [&'static [&'static str]], together::Key),
 }
 
-/// Where packets run.
+/// Datapath of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Datapath {
     /// The simulator: deterministic, without privileges.
     Sim,
-    /// This host's kernel TCP, in real time, as root; for figures it wants an idle machine.
+    /// This host's kernel TCP, in real time, as root. Reliable results need an idle machine.
     Linux,
 }
 
@@ -99,59 +100,56 @@ impl std::fmt::Display for Datapath {
 /// A recorded link.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// What parts know it by.
+    /// Name in the keys of cached parts.
     pub name: String,
-    /// Where it is.
+    /// Path of the trace.
     pub file: PathBuf,
-    /// What it says.
+    /// Parsed trace.
     pub line: LineSpec,
 }
 
-/// How to run it.
+/// Options of a run of an experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// In less than two minutes, with fewer and shorter runs: to see that it works, not to quote.
+    /// Makes fewer and shorter runs, in less than two minutes: a check that the experiment works.
     pub quick: bool,
-    /// Only there; `None` for everywhere the experiment runs.
+    /// The only datapath to use; `None` for all that the experiment supports.
     pub datapath: Option<Datapath>,
     /// Threads for simulations. Results do not depend on it.
     pub threads: usize,
-    /// Every run on kernel TCP so often, and not as often as the experiment has it: a first answer
-    /// in less time, which a later run with more repeats goes on from.
+    /// Number of runs of each point on kernel TCP, in place of the experiment's own. A later run
+    /// with more repeats continues from there.
     pub repeats: Option<usize>,
-    /// Use parts again that another build of the program made: for what no change since then can
-    /// have moved.
+    /// Reuses cached parts of other builds of the program. For code changes that cannot affect
+    /// them.
     pub any_build: bool,
-    /// A recorded link for the experiment's cellular one, where it has one; else a generated one is
-    /// taken.
+    /// Recorded link in place of the experiment's cellular link; without it the link is generated.
     pub trace: Option<Recorded>,
-    /// Where parts and results go. Parts that are there already, made by the same build under the
-    /// same parameters, are used again: an interrupted experiment goes on where it stopped, and one
-    /// that has its page repeats those that were disturbed.
+    /// Folder of parts and results. Existing parts of the same build and parameters are reused, so
+    /// an interrupted experiment continues; one that has its page repeats the disturbed parts.
     pub directory: PathBuf,
-    /// Use the directory although it holds something else.
+    /// Uses the directory even if it contains other files.
     pub force: bool,
-    /// The command line that does this again, for the report.
+    /// Command line that reproduces the results, for the page.
     pub command: String,
-    /// The program and the machine, as they were when this began.
+    /// The program and the machine at the start.
     pub provenance: Provenance,
 }
 
 impl Options {
-    /// Whether to run there.
+    /// Returns true if the experiment is to use this datapath.
     fn on(&self, datapath: Datapath) -> bool {
         self.datapath.is_none_or(|only| only == datapath)
     }
 
-    /// How often to make every run on kernel TCP, where the experiment has these numbers of its
-    /// own.
+    /// Returns the number of runs of each point on kernel TCP, given the experiment's own numbers.
     fn repeats(&self, full: usize, quick: usize) -> usize {
         self.repeats
             .unwrap_or(if self.quick { quick } else { full })
     }
 
-    /// Where parts are kept. What was disturbed is made again only once there is a page: so an
-    /// experiment that was interrupted goes on and comes to its page, on a busy host too.
+    /// Returns the cache of parts. Disturbed parts are repeated only once the page exists, so that
+    /// an interrupted experiment reaches its page even on a busy host.
     fn parts(&self) -> Parts {
         Parts {
             directory: self.directory.join("parts"),
@@ -160,8 +158,8 @@ impl Options {
         }
     }
 
-    /// The same for these (name and key), which may be more than those that the page has: what is
-    /// missing comes first.
+    /// Returns the same cache for the given parts (name and key). Missing parts are made before
+    /// disturbed ones are repeated.
     fn parts_of<T: DeserializeOwned>(
         &self,
         mut names: impl Iterator<Item = (String, String)>,
@@ -174,20 +172,20 @@ impl Options {
     }
 }
 
-/// What came out.
+/// Results of an experiment.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The figures by name, for one line of JSON.
+    /// Results by name, for one line of JSON.
     pub figures: serde_json::Map<String, serde_json::Value>,
-    /// Our figures beside the paper's statement, and the deviations, for a person.
+    /// Results next to the paper's values, and the deviations, as text.
     pub text: String,
-    /// The page.
+    /// Path of the page.
     pub page: PathBuf,
-    /// What is on the page, for one of several experiments.
+    /// Content of the page, as an HTML fragment for a page of several experiments.
     body: String,
 }
 
-/// Those that are code.
+/// Experiments that are code, and those that combine others.
 const CODE: &[Experiment] = &[
     ccp_fct::EXPERIMENT,
     ccp_ipc::EXPERIMENT,
@@ -225,20 +223,19 @@ pub fn all() -> impl Iterator<Item = Experiment<'static>> {
     all.into_iter()
 }
 
-/// The experiment of that name.
+/// Returns the experiment of this name.
 pub fn by_name(name: &str) -> Option<Experiment<'static>> {
     all().find(|experiment| experiment.name == name)
 }
 
-/// The other end of an echo over a Unix socket: a command of its own name, hidden from people,
-/// calls it.
+// The peer of an echo over a Unix socket, started by a hidden command.
 use ccp_ipc::{ECHO_COMMAND, echo};
 
-/// The file by which a directory of results says whose they are.
+/// File in a result directory with the name of its experiment.
 const MARK: &str = "experiment";
 
 impl Experiment<'_> {
-    /// Runs it, or what of it is not there yet.
+    /// Makes the runs that are missing, and writes the results.
     pub fn run(
         &self,
         options: &Options,
@@ -270,7 +267,8 @@ impl Experiment<'_> {
         self.claim(options)
     }
 
-    /// Takes the directory, unless it holds something else: the full version, for the quick one.
+    /// Claims the directory, unless it contains something else, such as results of the full version
+    /// for the quick one.
     fn claim(&self, options: &Options) -> Result<(), Error> {
         let directory = &options.directory;
         let mark = directory.join(MARK);

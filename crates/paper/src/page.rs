@@ -1,5 +1,5 @@
-//! An experiment's findings for display: figures beside the paper's, tables, pictures and
-//! deviations; as a page, as text, and as figures by name.
+//! Results of an experiment that is code: compared with the paper's, tables, charts and deviations,
+//! as a page, as text, and as JSON.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::{Experiment, Options, Outcome};
 use ccplane_lab::Error;
 use ccplane_lab::stats::Ratio;
 
-/// A figure with so many digits after the point in a table, or a dash where there is none.
+/// Formats a value for a table with this number of decimals, or as a dash if it is missing.
 pub(super) fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or("–".into(), |value| format!("{value:.digits$}"))
 }
@@ -21,17 +21,17 @@ pub(super) fn cell(value: Option<f64>, digits: usize) -> String {
 /// File of the page, in an experiment's folder.
 pub(super) const PAGE: &str = "report.html";
 
-/// The file of all figures, in an experiment's folder.
+/// File of all results, in an experiment's folder.
 pub(super) const FIGURES: &str = "figures.json";
 
-/// The figure that says how many runs on real packets were disturbed.
+/// Key of the number of disturbed runs on real packets.
 pub(super) const UNSOUND: &str = "unsound_runs";
 
-/// Every attempt of every run on real packets, with what the machine did: an object of lists, by
+/// Key of all attempts of runs on real packets with their disturbances: an object of lists, by
 /// part.
 pub(super) const ATTEMPTS: &str = "attempts";
 
-/// What was found; filled in the order of the page.
+/// Results, added in the order of the page.
 #[derive(Default)]
 pub(super) struct Findings {
     figures: Map<String, Value>,
@@ -43,8 +43,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// How many runs on real packets did not measure what they were to, of how many, added to those
-    /// said before.
+    /// Adds the number of disturbed runs on real packets, and the number of all of them.
     pub fn disturbed(&mut self, unsound: usize, of: usize) {
         let before = self
             .figures
@@ -61,19 +60,19 @@ impl Findings {
         }
     }
 
-    /// A figure for scripts alone, to four digits after the point: more is noise.
+    /// Adds a result to the JSON only, with four decimals.
     pub fn figure(&mut self, key: impl Into<String>, value: Option<f64>) {
         let value = value.filter(|v| v.is_finite());
         let value = value.map_or(Value::Null, |v| json!((v * 1e4).round() / 1e4));
         self.figures.insert(key.into(), value);
     }
 
-    /// Anything else for scripts.
+    /// Adds another value to the JSON only.
     pub fn fact(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         self.figures.insert(key.into(), value.into());
     }
 
-    /// A figure that stands beside the paper's. `paper` is what the paper itself says, or nothing.
+    /// Adds a result next to the paper's value, which may be empty.
     pub fn compare(
         &mut self,
         key: &str,
@@ -85,7 +84,7 @@ impl Findings {
         self.compare_within(key, what, value, None, paper, aim);
     }
 
-    /// The same with its confidence interval.
+    /// Adds a result with its confidence interval.
     pub fn compare_within(
         &mut self,
         key: &str,
@@ -95,7 +94,7 @@ impl Findings {
         paper: &str,
         aim: impl Into<Option<TargetRange>>,
     ) {
-        // A ratio to nothing is no figure.
+        // A ratio to zero is no result.
         let value = value.filter(|v| v.is_finite());
         self.figure(key, value);
         let mut ours = value.map_or("–".to_owned(), |v| format!("{v:.3}"));
@@ -117,8 +116,8 @@ impl Findings {
         ]);
     }
 
-    /// A ratio or mean over runs, judged by its whole interval: without one, or with one on both
-    /// sides of what is aimed at, it is inconclusive.
+    /// Adds a ratio or a mean over runs, judged by its whole interval. Without an interval, or with
+    /// an end of the target inside it, the result is inconclusive.
     pub fn compare_ratio(
         &mut self,
         key: &str,
@@ -147,36 +146,36 @@ impl Findings {
         }
     }
 
-    /// A table. Headings of two lines have a line break.
+    /// Adds a table. A heading of two lines has a line break.
     pub fn table(&mut self, title: impl Into<String>, headings: &[&str], rows: Vec<Vec<String>>) {
         self.tables
             .push((title.into(), Table::new(headings.iter().copied(), rows)));
     }
 
-    /// Charts, one below the other, and what they are.
+    /// Adds charts, one below the other, with a caption.
     pub fn picture(&mut self, caption: impl Into<String>, charts: &[Chart]) {
         let caption = caption.into();
         let picture = chart::inline(charts, &caption);
         self.pictures.push((caption, picture));
     }
 
-    /// Something to know about the figures, as a sentence or more.
+    /// Adds a remark on the results, in sentences.
     pub fn remark(&mut self, text: impl Into<String>) {
         self.remarks.push(text.into());
     }
 
-    /// A way in which this is not what the paper did, as a sentence or more.
+    /// Adds a deviation from the paper, in sentences.
     pub fn deviation(&mut self, text: impl Into<String>) {
         self.deviations.push(text.into());
     }
 
-    /// The figures so far.
+    /// Returns the results so far.
     #[cfg(test)]
     pub fn figures(&self) -> &Map<String, Value> {
         &self.figures
     }
 
-    /// Writes `report.html` and `figures.json`, and gives all of it for the terminal.
+    /// Writes `report.html` and `figures.json`, and returns everything as text.
     pub fn finish(mut self, experiment: &Experiment, options: &Options) -> Result<Outcome, Error> {
         if let Some((repeats, full)) = options.repeats.zip(experiment.repeats)
             && repeats < full
@@ -236,7 +235,7 @@ impl Findings {
         out + "</section>"
     }
 
-    /// Our figures beside the paper's.
+    /// Returns the table of results next to the paper's values.
     fn comparison(&self) -> Table {
         Table::new(COMPARED, self.compared.clone())
     }
@@ -263,7 +262,7 @@ impl Findings {
 
 const COMPARED: [&str; 5] = ["figure", "ours", "the paper's", "our aim", ""];
 
-/// Writes the page around `body`, and the figures, with where they come from.
+/// Writes the page around `body`, and the results, both with their provenance.
 pub(super) fn write(
     options: &Options,
     title: &str,

@@ -28,22 +28,22 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: Run::Code(real),
 };
 
-/// Those who repeated it had links of 100 Mbit/s and 2 ms.
+/// The published repetition had links of 100 Mbit/s and 2 ms.
 const RATE: Rate = Rate::from_bits_per_sec(100_000_000);
 const DELAY: Duration = Duration::from_millis(2);
-/// The queue in front of the link holds so much, over all bands.
+/// Capacity of the bottleneck's queue over all bands.
 const BUFFER: Size = Size::Packets(250);
-/// Between two looks.
+/// Sample interval.
 const LOOK: Duration = Duration::from_millis(200);
-/// Looks after a flow has begun that do not count: it begins, and the other's packets are still in
-/// the queue.
+/// Samples after the start of a flow that do not count: the flow starts up, and packets of the
+/// other one are still queued.
 const SETTLING: usize = 2;
 /// Bytes of payload in a packet of 1,500.
 const PAYLOAD: u64 = 1_448;
-/// What its figures end in.
+/// Prefix of the results.
 const KEY: &str = "priority_high_share_packets";
 
-/// Where the two meet.
+/// Point at which the two flows meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Both leave one host, over a direct link.
@@ -52,14 +52,14 @@ enum Place {
     Switch,
 }
 
-/// Which comes first.
+/// Order of the two flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     HighJoinsLow,
     LowJoinsHigh,
 }
 
-/// What happens.
+/// Case of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
     place: Place,
@@ -92,7 +92,7 @@ impl Case {
         }
     }
 
-    /// As part of a figure's or a file's name.
+    /// Returns its name in results and files.
     fn key(self) -> String {
         let order = match self.order {
             Order::HighJoinsLow => "high_joins",
@@ -102,33 +102,33 @@ impl Case {
     }
 }
 
-/// Throughput of the high and the low one between each two looks, Mbit/s of payload.
+/// Throughput of the flows of high and low priority in each sample, Mbit/s of payload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Rates {
     high: Vec<f64>,
     low: Vec<f64>,
-    /// What carried the packets was on time, and nothing disturbed it.
+    /// True if the emulator was on time and the machine did not disturb the run.
     sound: bool,
-    /// What the machine did meanwhile, on real packets.
+    /// Disturbances by the machine.
     disturbed: Vec<String>,
 }
 
-/// What the link carries of payload, Mbit/s.
+/// Returns the capacity of the link for payload, Mbit/s.
 fn capacity() -> f64 {
     metrics::mbits(RATE.bytes_per_sec(), 1_000_000_000) * PAYLOAD as f64 / WIRE as f64
 }
 
-/// Mean of the looks that count before the second flow begins.
+/// Returns the mean of the counted samples before the second flow starts.
 fn alone(rates: &[f64]) -> Option<f64> {
     mean(rates.get(SETTLING..rates.len() / 2)?)
 }
 
-/// Mean of the looks that count while both send.
+/// Returns the mean of the counted samples while both send.
 fn both(rates: &[f64]) -> Option<f64> {
     mean(rates.get(rates.len() / 2 + SETTLING..)?)
 }
 
-/// What the high one has of the link's payload while both send.
+/// Returns the share of the capacity of the high-priority flow while both send.
 fn high_share(rates: &Rates) -> Option<f64> {
     Some(both(&rates.high)? / capacity())
 }
@@ -207,7 +207,7 @@ fn chart(case: Case, rates: &Rates) -> Chart {
     Chart {
         title: format!("at a {}, {}: Mbit/s", case.place(), case.order()),
         x: Axis::linear("time, s"),
-        // A look may see a little more than the link's rate: what waited in the look before.
+        // A sample may exceed the link's rate by packets that waited in the sample before.
         y: Axis::linear("").with_range(
             0.0,
             metrics::mbits(RATE.bytes_per_sec(), 1_000_000_000) * 1.05,
@@ -224,8 +224,7 @@ fn chart(case: Case, rates: &Rates) -> Chart {
 mod tests {
     use super::*;
 
-    /// Who begins second is the first of its look for ten looks; what counts begins two looks
-    /// later.
+    /// The second flow starts at the tenth sample, and counts from two samples later.
     #[test]
     fn the_least_share_of_all_cases_is_judged() {
         let half = |first: f64, second: f64| [vec![first; 10], vec![second; 10]].concat();

@@ -1,7 +1,8 @@
 //! Experiments as a sweep and a Python script: the sweep's runs make the tables, and the script
 //! computes what the paper shows, draws its figure and compares the two.
 //!
-//! `papers/SYSTEM/NAME.toml` is the sweep in the simulator, `NAME.linux.toml` the one on kernel TCP,
+//! `papers/SYSTEM/NAME.toml` is the sweep in the simulator, `NAME.linux.toml` the one on kernel
+//! TCP,
 //! `NAME.py` the script, and `papers/paper.py` what all scripts share.
 
 use std::path::{Path, PathBuf};
@@ -227,7 +228,8 @@ impl Script {
             ));
         }
         self.check_kept(options)?;
-        // Scripts compare kernel TCP with the simulator, so they need the simulated runs in any case.
+        // Scripts compare kernel TCP with the simulator, so they need the simulated runs in any
+        // case.
         let asked = |on: Datapath| on == Datapath::Sim || options.on(on);
         for (datapath, sweep) in self.sweeps.iter().filter(|(on, _)| asked(*on)) {
             let mut sweep = sweep.parse(size)?;

@@ -1,5 +1,4 @@
-//! Simulations of an experiment: as jobs on all cores, how one that broke is told, and means over
-//! seeds.
+//! Simulations of an experiment as jobs on all cores, their errors, and means over seeds.
 
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
@@ -7,8 +6,8 @@ use ccplane_sim::SimError;
 
 pub(super) use ccplane_lab::jobs::{Job, kept as run};
 
-/// A simulation of an experiment that could not be built or went wrong: who ran, with which seed,
-/// and what repeats it.
+/// Returns the error of a failed simulation, with its contender, its seed and the command that
+/// repeats it.
 pub(super) fn broken(
     contender: &str,
     seed: u64,
@@ -26,7 +25,7 @@ pub(super) fn broken(
     }
 }
 
-/// The mean of a figure over the results of the jobs that are meant: the seeds of one point.
+/// Returns the mean of a value over the results of the selected jobs: the seeds of one point.
 pub(super) fn mean<J, R>(
     results: &[(&J, &R)],
     meant: impl Fn(&J) -> bool,

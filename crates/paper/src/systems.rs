@@ -1,5 +1,5 @@
-//! All experiments of a system, or of all systems, in their quick form on one page: a check that they
-//! work, not results to quote.
+//! All experiments of a system, or of all systems, in their quick form on one page: a check that
+//! they work, not results to quote.
 
 use super::{Datapath, Experiment, Run, together};
 

@@ -14,27 +14,27 @@ use super::{Experiment, Options, Outcome, by_name, page};
 /// Deviations from the paper: a list of a part, an object of lists of the whole.
 const DEVIATIONS: &str = "deviations";
 
-/// What a part's figure is called in the whole, by the part's name and its own.
+/// Returns the key of a part's result in the whole, given the name of the part and its own key.
 pub(super) type Key = fn(part: &str, key: &str) -> String;
 
-/// As the part calls it: no two of them have one of the same name.
+/// Key without a change: no two parts have the same.
 pub(super) fn own(_part: &str, key: &str) -> String {
     key.to_owned()
 }
 
-/// With the part's name in front, without the paper's: `sendbox_cc_median_copa` of
+/// Key with the name of the part without its system: `sendbox_cc_median_copa` of
 /// `bundler-sendbox-cc`.
 pub(super) fn of_part(part: &str, key: &str) -> String {
     let name = part.split_once('-').map_or(part, |(_, name)| name);
     format!("{}_{key}", name.replace('-', "_"))
 }
 
-/// With the part's whole name in front.
+/// Key with the whole name of the part.
 pub(super) fn of_part_in_full(part: &str, key: &str) -> String {
     format!("{}_{key}", part.replace('-', "_"))
 }
 
-/// Runs all parts, by their names, and writes the whole's page.
+/// Runs all parts and writes one page.
 pub(super) fn run(
     whole: &Experiment,
     parts: &[&[&str]],
@@ -46,7 +46,7 @@ pub(super) fn run(
     let (mut figures, mut text, mut body) = (Map::new(), String::new(), String::new());
     let (mut unsound, mut attempts, mut deviations) = (0, Map::new(), Map::new());
     let begun = monotonic_ns();
-    // An experiment that runs nowhere else is left out where only the simulator is asked for.
+    // Parts without the requested datapath are left out.
     let datapath = match whole.on {
         [only] => Some(*only),
         _ => options.datapath,
@@ -76,7 +76,7 @@ pub(super) fn run(
             .remove(page::UNSOUND)
             .and_then(|n| n.as_u64())
             .unwrap_or(0);
-        // The whole has one of its own.
+        // The whole has its own provenance.
         own.remove(provenance::PROVENANCE_MEMBER);
         if let Some(Value::Object(tried)) = own.remove(page::ATTEMPTS) {
             attempts.extend(

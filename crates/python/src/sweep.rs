@@ -30,8 +30,8 @@ pub(crate) struct SweepPlan {
 
 #[pymethods]
 impl SweepPlan {
-    /// Plans a sweep. Paths in `text` are relative to `folder`, and `name` is the name of the text in
-    /// messages.
+    /// Plans a sweep. Paths in `text` are relative to `folder`, and `name` is the name of the text
+    /// in messages.
     #[new]
     fn new(
         py: Python<'_>,

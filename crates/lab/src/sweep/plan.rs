@@ -30,8 +30,8 @@ pub struct SweepPlan {
     pub planned: PlannedSweep,
 }
 
-/// Axes, points and runs of a sweep as plain data: `sweep.json` of the result folder, from which the
-/// table is made without the sweep's files.
+/// Axes, points and runs of a sweep as plain data: `sweep.json` of the result folder, from which
+/// the table is made without the sweep's files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedSweep {
     /// Version of these names.

@@ -1,5 +1,5 @@
-//! Tables of a sweep: one row per run (`runs`), the cost of each run (`timing`), and one row per flow
-//! (`flows`).
+//! Tables of a sweep: one row per run (`runs`), the cost of each run (`timing`), and one row per
+//! flow (`flows`).
 
 use std::collections::BTreeMap;
 

@@ -242,7 +242,8 @@ impl SweepContent {
         Ok(content)
     }
 
-    /// Removes all cases but those with these names on an axis. The error lists the names that exist.
+    /// Removes all cases but those with these names on an axis. The error lists the names that
+    /// exist.
     fn keep_cases(&mut self, axis: usize, names: &[&str]) -> Result<(), Vec<String>> {
         let values = self.axes.get(axis).map_or(&[][..], |axis| &axis.values);
         let known: Vec<String> = values.iter().map(|value| value.text.clone()).collect();
