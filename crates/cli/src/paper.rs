@@ -25,7 +25,8 @@ pub struct PaperArgs {
     #[arg(long, value_name = "N")]
     pub repeats: Option<usize>,
     /// Reuse cached parts from other builds of ccplane as well: for a long experiment that spans
-    /// code changes which cannot affect its results. The page shows how many parts were reused.
+    /// code changes which cannot affect its results. The page shows how many parts were reused. Only
+    /// for experiments that are code: the runs of a sweep depend on behaviour, not on builds.
     #[arg(long)]
     pub any_build: bool,
     /// Folder for parts and results; without it `ccplane-results/NAME`, or `NAME-quick` with
