@@ -83,13 +83,15 @@ pub(crate) fn coloured() -> bool {
     !set("NO_COLOR") && (forced || io::stderr().is_terminal())
 }
 
-/// Installs the error renderer, with colours according to [`coloured`].
+/// Installs the error renderer, with colours according to [`coloured`]. Lines are wrapped at a
+/// terminal only: in a file or a log a wrapped path could be neither searched for nor copied.
 pub(crate) fn draw_errors() {
     let coloured = coloured();
+    let wrapped = io::stderr().is_terminal();
     // The hook can be set only once. A program that embeds the command may have set its own.
     let _ = miette::set_hook(Box::new(move |_| {
         let options = miette::MietteHandlerOpts::new();
-        Box::new(options.color(coloured).build())
+        Box::new(options.color(coloured).wrap_lines(wrapped).build())
     }));
 }
 

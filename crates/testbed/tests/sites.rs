@@ -135,8 +135,8 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
         limited.open_share < 0.4 && limited.box_queue_ms > Some(5.0),
         "{limited:?}"
     );
-    // Apart from that, the first change of mode is due to the queue.
-    let begun = limited.changes.iter().find(|change| change.why != "plain");
+    // The bundle starts open, and leaves that mode because of the queue.
+    let begun = limited.changes.iter().find(|change| change.to != "open");
     assert!(
         begun.is_some_and(|change| change.why == "queue" && (0.0..4.0).contains(&change.at_s)),
         "{:?}",
