@@ -15,11 +15,10 @@ fn program() -> Command {
     command
 }
 
-/// Exit code and what was said, with the wrapping of the terminal undone.
+/// Exit code and what was said.
 fn outcome(output: &Output) -> (Option<i32>, String) {
-    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-    let words: Vec<&str> = text.split_whitespace().collect();
-    (output.status.code(), words.join(" "))
+    let text = String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), text.into_owned())
 }
 
 #[track_caller]
