@@ -50,7 +50,7 @@ pub fn run(registry: &Registry, lacks: Option<String>) -> Result<Figures, Error>
         .at_least(4_000.0);
     let began = process_ns();
     let options = evaluate::Options {
-        algorithm: Contender::ccplane("cubic"),
+        algorithms: vec![Contender::ccplane("cubic")],
         only: Vec::new(),
         quick: true,
         threads: 1,

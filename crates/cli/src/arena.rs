@@ -19,6 +19,7 @@ use crate::confine::SIMULATION_CGROUP_BYTES_MAX;
 use crate::exit::{Failure, FailureKind};
 use crate::run::{command_line, failure, percent_bar, show};
 use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::sweep::write_table;
 use crate::threads::threads;
 use crate::{Registry, interrupt, results};
 
@@ -35,7 +36,8 @@ pub struct ArenaArgs {
     /// times as much with --suite full.
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     cpu: Duration,
-    /// File for a page with the leaderboard and a chart of goodput over delay.
+    /// File for a page with the leaderboard and a chart of goodput over delay. Next to it is a table
+    /// with one row per run, as CSV and Parquet.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Overwrite an existing page.
@@ -168,6 +170,10 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     if let Some(page) = out {
         let html = arena::page(&result, &options, &command_line(), &crate::build());
         write_page(page, &html)?;
+        write_table(page, &result.runs).map_err(|why| {
+            let what = format!("cannot write the table next to {}: {why}", page.display());
+            Failure::text(FailureKind::Failed, what).hint("choose another path with --out")
+        })?;
         if *open {
             results::open_page(page);
         }

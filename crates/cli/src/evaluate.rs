@@ -1,15 +1,15 @@
 //! `ccplane evaluate`: evaluates an algorithm against the criteria of RFC 9743.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use ccplane_lab::evaluate::{self, Options, QUESTIONS};
-use ccplane_lab::{Backend, Sim};
-use ccplane_lab::{Contender, Error};
-use ccplane_report::Provenance;
+use ccplane_lab::evaluate::{self, Evaluation, Evaluations, Options, QUESTIONS, Verdict};
+use ccplane_lab::{Backend, Contender, Error, Sim};
+use ccplane_report::{Provenance, Table};
 #[cfg(feature = "host")]
 use ccplane_testbed::{RealPackets, TransportKind};
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 
 use crate::Registry;
 #[cfg(feature = "host")]
@@ -17,14 +17,16 @@ use crate::doctor;
 use crate::exit::{Failure, FailureKind};
 use crate::results;
 use crate::run::{BarProgress, command_line, failure};
+use crate::sweep::write_table;
 use crate::threads::threads;
 
 #[derive(Args)]
 pub struct EvaluateArgs {
-    /// Algorithm, with parameters (`cubic`, `cubic:hystart=off`), or one built into the datapath
-    /// (`native:reno`). Without it, the questions are listed.
-    #[arg(long, value_name = "NAME")]
-    alg: Option<Contender>,
+    /// Algorithms, separated by commas, with parameters (`cubic`, `cubic:hystart=off`), or built
+    /// into the datapath (`native:reno`). Several get a leaderboard. Without it, the questions are
+    /// listed.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    alg: Vec<Contender>,
     /// Questions to evaluate, separated by commas; without it, all.
     #[arg(
         long,
@@ -40,8 +42,9 @@ pub struct EvaluateArgs {
     /// link, as root and in real time.
     #[arg(long, value_enum, default_value = "sim", requires = "alg")]
     datapath: EvaluateDatapath,
-    /// Folder for evaluation.html and evaluation.json; without it `ccplane-evaluation/` followed by
-    /// the algorithm.
+    /// Folder for evaluation.html, evaluation.json and the table of runs; without it
+    /// `ccplane-evaluation/` followed by the algorithm. Several algorithms have a folder each in it,
+    /// next to leaderboard.html.
     #[arg(long, value_name = "DIR", requires = "alg")]
     out: Option<PathBuf>,
     /// Overwrite an existing evaluation.
@@ -63,15 +66,18 @@ enum EvaluateDatapath {
 }
 
 /// Contents of the folder; `parts` exists only until the evaluation is complete.
-const PAGE_FILE: &str = "evaluation.html";
+const LEADERBOARD_FILE: &str = "leaderboard.html";
 const METRICS_FILE: &str = "evaluation.json";
+const RUNS_TABLE: &str = "runs";
 const PARTS_FOLDER: &str = "parts";
+/// Folder of several algorithms in the folder of all evaluations.
+const LEADERBOARD_FOLDER: &str = "leaderboard";
 
 pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    let Some(algorithm) = args.alg.clone() else {
+    if args.alg.is_empty() {
         list(json);
         return Ok(());
-    };
+    }
     let backend: Box<dyn Backend> = match args.datapath {
         EvaluateDatapath::Sim => Box::new(Sim::default()),
         #[cfg(feature = "host")]
@@ -80,14 +86,23 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
             Box::new(RealPackets::new(TransportKind::Tcp))
         }
     };
-    let out = args
-        .out
-        .clone()
-        .unwrap_or_else(|| Path::new("ccplane-evaluation").join(folder(&algorithm)));
+    let mut algorithms: Vec<Contender> = Vec::new();
+    for algorithm in &args.alg {
+        if !algorithms.contains(algorithm) {
+            algorithms.push(algorithm.clone());
+        }
+    }
+    let out = args.out.clone().unwrap_or_else(|| {
+        let name = match &*algorithms {
+            [only] => folder(&only.to_string()),
+            _ => LEADERBOARD_FOLDER.to_owned(),
+        };
+        Path::new("ccplane-evaluation").join(name)
+    });
     // Recorded first: later the load of the host is our own.
     let provenance = Provenance::now(crate::build(), command_line(), args.quick);
     let options = Options {
-        algorithm,
+        algorithms,
         only: args.only.clone(),
         quick: args.quick,
         threads: threads()?,
@@ -97,9 +112,9 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
     evaluate::check(&options, &*backend, registry).map_err(failure)?;
     prepare(&out, args)?;
     let shown = BarProgress::start()?;
-    let evaluation = evaluate::run(&options, &*backend, registry, &shown);
+    let all = evaluate::run(&options, &*backend, registry, &shown);
     shown.bar.finish_and_clear();
-    let evaluation = evaluation.map_err(|error| match error {
+    let all = all.map_err(|error| match error {
         Error::Interrupted => Failure::text(
             FailureKind::Interrupted,
             "interrupted before the evaluation was complete",
@@ -110,40 +125,109 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         )),
         error => failure(error),
     })?;
-    let page = out.join(PAGE_FILE);
-    let figures = serde_json::to_string_pretty(&evaluation.json()).unwrap_or_default() + "\n";
-    let written = fs::create_dir_all(&out)
-        .and_then(|()| fs::write(&page, evaluate::page(&evaluation, &provenance)))
-        .and_then(|()| fs::write(out.join(METRICS_FILE), figures));
-    if let Err(why) = written {
-        // Prints the verdicts even if the page cannot be written. With --json, the failure is the
-        // only object.
-        if !json {
-            println!("{}", evaluation.text());
+    let page = match write(&all, &out, &options.command, &provenance) {
+        Ok(page) => page,
+        Err(why) => {
+            // Prints the verdicts even if the page cannot be written. With --json, the failure is
+            // the only object.
+            if !json {
+                print(&all);
+            }
+            return Err(unwritable(&out, &why).hint(
+                "free some space or change the folder's owner; --resume then writes the page \
+                 without new runs",
+            ));
         }
-        return Err(unwritable(&out, &why).hint(
-            "free some space or change the folder's owner; --resume then writes the page without \
-             new runs",
-        ));
-    }
+    };
     // The folder does not exist if no question needed a run.
     let _ = fs::remove_dir_all(out.join(PARTS_FOLDER));
-    for (question, run, what) in &evaluation.complaints {
-        tracing::warn!("{question}, {run}: {what}");
+    for evaluation in &all.each {
+        for (question, run, what) in &evaluation.complaints {
+            tracing::warn!("{}, {question}, {run}: {what}", evaluation.algorithm);
+        }
     }
     let page = fs::canonicalize(&page).unwrap_or(page);
     if args.open {
         results::open_page(&page);
     }
     if json {
-        let mut object = evaluation.json();
+        let mut object = metrics(&all);
         object["report"] = page.display().to_string().into();
         println!("{object}");
     } else {
-        println!("{}", evaluation.text());
+        print(&all);
         println!("report: {}", page.display());
     }
     Ok(())
+}
+
+/// Writes all pages and tables. Returns the page to show.
+fn write(
+    all: &Evaluations,
+    out: &Path,
+    command: &str,
+    provenance: &Provenance,
+) -> io::Result<PathBuf> {
+    let write = |folder: &Path, evaluation: &Evaluation| {
+        let metrics = serde_json::to_string_pretty(&evaluation.json()).unwrap_or_default() + "\n";
+        fs::create_dir_all(folder)?;
+        fs::write(
+            folder.join(evaluate::PAGE_FILE),
+            evaluate::page(evaluation, provenance),
+        )?;
+        fs::write(folder.join(METRICS_FILE), metrics)
+    };
+    fs::create_dir_all(out)?;
+    write_table(&out.join(RUNS_TABLE), &all.runs)?;
+    if let [only] = &*all.each {
+        write(out, only)?;
+        return Ok(out.join(evaluate::PAGE_FILE));
+    }
+    for evaluation in &all.each {
+        write(&out.join(folder(&evaluation.algorithm)), evaluation)?;
+    }
+    let text = serde_json::to_string_pretty(&metrics(all)).unwrap_or_default() + "\n";
+    fs::write(out.join(METRICS_FILE), text)?;
+    let page = out.join(LEADERBOARD_FILE);
+    let html = all.leaderboard(|one| folder(&one.algorithm), command, provenance);
+    fs::write(&page, html)?;
+    Ok(page)
+}
+
+/// Returns the object of one evaluation, or one that lists several, the best first.
+fn metrics(all: &Evaluations) -> Value {
+    match &*all.each {
+        [only] => only.json(),
+        _ => serde_json::json!({
+            "schema": evaluate::SCHEMA,
+            "evaluations": all.ranked().into_iter().map(Evaluation::json).collect::<Vec<_>>(),
+        }),
+    }
+}
+
+/// Prints the findings about one algorithm, or the number of verdicts of several.
+fn print(all: &Evaluations) {
+    if let [only] = &*all.each {
+        println!("{}", only.text());
+        return;
+    }
+    let verdicts = [
+        Verdict::Pass,
+        Verdict::Caution,
+        Verdict::Fail,
+        Verdict::Unanswered,
+    ];
+    let rows = all.ranked().into_iter().map(|evaluation| {
+        let counts = verdicts.map(|verdict| evaluation.count(verdict).to_string());
+        let answers = evaluation.answers.iter();
+        let failed = answers.filter(|(_, answer)| answer.verdict == Verdict::Fail);
+        let failed: Vec<&str> = failed.map(|(question, _)| question.name).collect();
+        let name = [evaluation.algorithm.clone()].into_iter();
+        name.chain(counts).chain([failed.join(", ")]).collect()
+    });
+    let words = verdicts.map(Verdict::word);
+    let headings = ["algorithm"].into_iter().chain(words).chain(["fails"]);
+    println!("{}", Table::new(headings, rows.collect()).to_text());
 }
 
 fn list(json: bool) {
@@ -167,14 +251,17 @@ fn list(json: bool) {
 
 /// Returns the folder name for an algorithm with its parameters. A file contributes only its stem,
 /// since `./mine.ccp` would give a hidden folder.
-fn folder(algorithm: &Contender) -> String {
-    let path = Path::new(algorithm.algorithm());
-    let parameters = algorithm.to_string().split_off(algorithm.algorithm().len());
-    let name = match (algorithm, path.extension(), path.file_stem()) {
-        (Contender::Ccplane { .. }, Some(end), Some(stem)) if end == "ccp" || end == "py" => {
+fn folder(algorithm: &str) -> String {
+    let (file, parameters) = match algorithm.find(':') {
+        Some(colon) => algorithm.split_at(colon),
+        None => (algorithm, ""),
+    };
+    let path = Path::new(file);
+    let name = match (path.extension(), path.file_stem()) {
+        (Some(end), Some(stem)) if end == "ccp" || end == "py" => {
             format!("{}{parameters}", stem.to_string_lossy())
         }
-        _ => algorithm.to_string(),
+        _ => algorithm.to_owned(),
     };
     let name = name.replace([':', '/', ' '], "-");
     name.trim_start_matches(['.', '-']).to_owned()
@@ -184,7 +271,7 @@ fn folder(algorithm: &Contender) -> String {
 fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
     let (parts, finished) = (
         out.join(PARTS_FOLDER),
-        out.join(PAGE_FILE).exists() || out.join(METRICS_FILE).exists(),
+        out.join(evaluate::PAGE_FILE).exists() || out.join(METRICS_FILE).exists(),
     );
     let taken =
         fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) || out.is_file();
@@ -258,7 +345,7 @@ mod tests {
             ("copa:delta=1", "copa-delta=1"),
             ("native:cubic", "native-cubic"),
         ] {
-            assert_eq!(folder(&algorithm.parse().expect("a contender")), expected);
+            assert_eq!(folder(algorithm), expected);
         }
     }
 

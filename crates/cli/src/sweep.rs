@@ -19,7 +19,7 @@ use crate::exit::{Failure, FailureKind};
 use crate::run::{BarProgress, RunDatapath, backend_of_sweep, command_line, failure};
 use crate::threads::threads;
 use folder::{PLAN_FILE, SOURCE_FILES};
-pub use folder::{SweepFolder, SweepSummary};
+pub use folder::{SweepFolder, SweepSummary, write_table};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]

@@ -20,15 +20,17 @@ use ccplane_algorithms::Registry;
 use crate::contender::{self, Contender};
 use crate::error::Error;
 use crate::progress::Progress;
-use crate::sim;
+use crate::run::Backend;
+use crate::sim::{self, Sim};
+use crate::sweep::RunTable;
 use crate::transport::native;
 
 pub use asked::{Options, Suite};
 pub use explain::{Explained, InForce, Look, Row, Worst, explain};
 pub use gate::Check;
 pub use page::page;
-use pool::Pool;
 pub use pool::{Apart, Outcome, simulate};
+use pool::{Pool, SEED};
 pub use score::{LinkScore, Parts, Score, WEIGHTS};
 pub use standing::Standing;
 
@@ -40,6 +42,8 @@ pub struct ArenaResult {
     /// The baselines that are no candidates, scored on the same links. They do not pass the gate.
     /// Empty if only the gate was asked for.
     pub baselines: Vec<Standing>,
+    /// One row per run of the gate and of the score.
+    pub runs: RunTable,
 }
 
 /// Scores every candidate. A candidate fails the gate if it cannot be made, panics, or fails in a
@@ -73,7 +77,7 @@ pub fn run(
     };
 
     // What everybody is held to here is Reno's and Cubic's.
-    let outcomes = pool.all(&able(&standings), gate::runs)?;
+    let mut outcomes = pool.all("gate", &able(&standings), gate::runs)?;
     for (candidate, standing) in options.candidates.iter().zip(&mut standings) {
         match outcomes.failed(candidate) {
             Some(why) => standing.fails(why.to_owned()),
@@ -81,10 +85,13 @@ pub fn run(
             None => {}
         }
     }
+    let mut listed = std::mem::take(&mut outcomes.listed);
+    let table = |listed| RunTable::of_list(&["part", "case"], Sim::default().name(), SEED, listed);
     if options.suite == Suite::Gate {
         return Ok(ArenaResult {
             candidates: standings,
             baselines: Vec::new(),
+            runs: table(listed)?,
         });
     }
 
@@ -97,9 +104,10 @@ pub fn run(
         .cloned()
         .collect();
     scored.extend(others);
-    let outcomes = pool.all(&scored, |some| {
+    let mut outcomes = pool.all("score", &scored, |some| {
         score::runs(some, &links, options.suite == Suite::Full)
     })?;
+    listed.append(&mut outcomes.listed);
     for known in &options.against {
         if let Some(why) = outcomes.failed(known) {
             return Err(sim::broken(format!("{known}, a baseline: {why}")));
@@ -139,6 +147,7 @@ pub fn run(
     Ok(ArenaResult {
         baselines: others.filter_map(baseline).collect(),
         candidates: standings,
+        runs: table(listed)?,
     })
 }
 

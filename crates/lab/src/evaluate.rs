@@ -11,6 +11,7 @@ mod aqm;
 mod buffers;
 mod compete;
 mod flows;
+mod leaderboard;
 mod loss;
 mod measured;
 mod own;
@@ -26,6 +27,9 @@ mod sweep;
 use ccplane_report::wrap;
 use serde_json::{Value, json};
 
+use crate::sweep::RunTable;
+
+pub use leaderboard::PAGE_FILE;
 pub use measured::Measured;
 pub use page::page;
 pub(crate) use question::Run;
@@ -65,6 +69,15 @@ pub const QUESTIONS: &[Question] = &[
 /// The question of that name.
 pub fn by_name(name: &str) -> Option<&'static Question> {
     QUESTIONS.iter().find(|question| question.name == name)
+}
+
+/// Answers about several algorithms, and the table of all runs.
+#[derive(Clone, Debug)]
+pub struct Evaluations {
+    /// One per algorithm, in their order.
+    pub each: Vec<Evaluation>,
+    /// One row per run. Algorithms that are compared with the same reference share its runs.
+    pub runs: RunTable,
 }
 
 /// All answers about one algorithm.

@@ -25,10 +25,12 @@ use crate::scenario::{Problem, Scenario, Sweep};
 
 pub use columns::Cell;
 pub use page::page;
+pub(crate) use plan::identity;
 pub use plan::{PlannedRun, PlannedSweep, SWEEP_SCHEMA, SweepPlan, behaviour_version};
 pub use row::{RunRow, RunTiming};
 pub use series::RunSeries;
 pub use store::{FINISHED_FILE, RunStore, StoreError};
+pub(crate) use table::ListedRun;
 pub use table::{ColumnValues, RunTable, TableColumn};
 
 /// Share of a sweep for one of several machines: every `count`-th run from `index`.

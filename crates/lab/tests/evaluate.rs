@@ -10,7 +10,7 @@ use ccplane_report::Provenance;
 
 fn options(algorithm: &str, only: &[&str]) -> Options {
     Options {
-        algorithm: algorithm.parse().unwrap(),
+        algorithms: vec![algorithm.parse().unwrap()],
         only: only.iter().map(|name| (*name).to_owned()).collect(),
         quick: true,
         threads: 2,
@@ -24,7 +24,7 @@ fn run(
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Evaluation, Error> {
-    evaluate::run(options, &Sim::default(), registry, progress)
+    evaluate::run(options, &Sim::default(), registry, progress).map(|mut all| all.each.remove(0))
 }
 
 fn ask(algorithm: &str, only: &[&str]) -> Evaluation {

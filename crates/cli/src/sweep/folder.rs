@@ -107,6 +107,16 @@ pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(&draft, path)
 }
 
+/// Writes a table as `path` with the suffixes `.csv` and, if the program has it, `.parquet`.
+pub fn write_table(path: &Path, table: &RunTable) -> io::Result<()> {
+    #[cfg(feature = "host")]
+    {
+        let bytes = parquet::encode(table).map_err(|why| io::Error::other(why.sentence()))?;
+        write_whole(&path.with_extension("parquet"), &bytes)?;
+    }
+    write_whole(&path.with_extension("csv"), table.to_csv().as_bytes())
+}
+
 fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {
     let path = folder.join(name);
     let written = write_whole(&path, content.as_ref());

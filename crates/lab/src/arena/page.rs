@@ -363,6 +363,7 @@ mod tests {
         let result = ArenaResult {
             candidates,
             baselines: vec![standing("cubic", Some(0.9))],
+            runs: crate::sweep::RunTable::default(),
         };
         page(&result, &options(), "ccplane arena x", &Build::default())
     }

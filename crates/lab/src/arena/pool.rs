@@ -11,9 +11,10 @@ use crate::error::Error;
 use crate::evaluate::{Measured, Run};
 use crate::jobs;
 use crate::progress::{Pieces, Progress};
-use crate::run as runner;
+use crate::run::{self as runner, Backend};
 use crate::scenario::Scenario;
 use crate::sim::Sim;
+use crate::sweep::{ListedRun, RunRow, RunTiming, identity};
 
 /// Where candidates run that are not trusted with this process.
 pub trait Apart: Sync {
@@ -46,6 +47,9 @@ impl Apart for () {
     }
 }
 
+/// Seed of all runs.
+pub(super) const SEED: u64 = 1;
+
 /// Figures, or how the algorithm broke.
 pub type Outcome = Result<Measured, String>;
 
@@ -64,9 +68,13 @@ fn outcome(
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Outcome, Error> {
-    let once = runner::RunOptions::single(1, "");
-    match runner::run(&Sim::default(), scenario, registry, &once, progress) {
-        Ok(result) => Ok(Ok(Measured::of(result))),
+    let once = runner::RunOptions::single(SEED, "");
+    let backend = Sim::default();
+    match runner::run(&backend, scenario, registry, &once, progress) {
+        Ok(result) => {
+            let id = identity(scenario, backend.name(), SEED);
+            Ok(Ok(Measured::of(&id, result)))
+        }
         Err(Error::Internal { what, .. }) => Ok(Err(what)),
         Err(error) => Err(error),
     }
@@ -78,6 +86,8 @@ pub(super) struct Outcomes {
     keyed: Vec<(String, Outcome)>,
     /// Contenders that ran apart, of whom nothing can be said, and why.
     failed: Vec<(Contender, String)>,
+    /// All runs as rows of a table.
+    pub listed: Vec<ListedRun>,
 }
 
 impl Outcomes {
@@ -93,6 +103,18 @@ impl Outcomes {
             Some((_, Err(why))) => Err(why.clone()),
             None => Err(format!("the run {key} is missing")),
         }
+    }
+
+    fn add(&mut self, part: &str, run: &Run, outcome: Outcome) {
+        let row = match &outcome {
+            Ok(measured) => measured.row.clone(),
+            Err(why) => {
+                let id = identity(&run.scenario, Sim::default().name(), SEED);
+                RunRow::failed(&id, why, RunTiming::default())
+            }
+        };
+        self.listed.push(run.listed(part, row));
+        self.keyed.push((run.key.clone(), outcome));
     }
 
     /// Why nothing can be said of this one, if that is so.
@@ -111,10 +133,11 @@ pub(super) struct Pool<'a> {
 }
 
 impl Pool<'_> {
-    /// The runs of all of these; `runs` gives those of some, and of what everybody is compared
-    /// with.
+    /// The runs of all of these in a part of the suite; `runs` gives those of some, and of what
+    /// everybody is compared with.
     pub fn all(
         &self,
+        part: &str,
         contenders: &[Contender],
         runs: impl Fn(&[Contender]) -> Vec<Run>,
     ) -> Result<Outcomes, Error> {
@@ -134,13 +157,15 @@ impl Pool<'_> {
         let pieces = Pieces::new(self.progress, count as u64);
         let mut outcomes = Outcomes::default();
         for (run, outcome) in here.iter().zip(self.here(&here, &pieces)?) {
-            outcomes.keyed.push((run.key.clone(), outcome));
+            outcomes.add(part, run, outcome);
         }
         for ((contender, runs), found) in apart.iter().zip(self.apart(&apart, &pieces)?) {
             match found {
-                Ok(found) => outcomes
-                    .keyed
-                    .extend(runs.iter().map(|run| run.key.clone()).zip(found)),
+                Ok(found) => {
+                    for (run, outcome) in runs.iter().zip(found) {
+                        outcomes.add(part, run, outcome);
+                    }
+                }
                 Err(why) => outcomes.failed.push((contender.clone(), why)),
             }
         }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const SAMPLES: u64 = 300;
 use crate::metrics;
 use crate::result::{ContenderMetrics, ContenderResult, RunResult, Sample};
+use crate::sweep::{RunRow, RunTiming};
 
 /// The figures and courses of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -33,15 +34,19 @@ pub struct Measured {
     /// Of these, what is the algorithms' own failing.
     #[serde(default)]
     pub own: Vec<String>,
+    /// Row of the run in a table, with its identity.
+    #[serde(default)]
+    pub row: RunRow,
 }
 
 impl Measured {
-    /// The first contender's.
-    pub(crate) fn of(result: RunResult) -> Measured {
+    /// The first contender's, of the run with this identity.
+    pub(crate) fn of(id: &str, result: RunResult) -> Measured {
         let setup = result.setup;
         let Some(contender) = result.contenders.into_iter().next() else {
             return Measured::default();
         };
+        let row = RunRow::new(id, &contender, false, RunTiming::default());
         let span = setup.duration_s * 1e9;
         let flows = |c: &ContenderResult| {
             c.series
@@ -63,6 +68,7 @@ impl Measured {
             }),
             complaints: [&contender.audit.complaints[..], &contender.audit.own].concat(),
             own: contender.audit.own,
+            row,
             figures: contender.metrics,
         }
     }

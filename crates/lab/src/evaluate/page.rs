@@ -58,7 +58,7 @@ pub fn page(evaluation: &Evaluation, provenance: &Provenance) -> String {
     page.finish("The figures are in <code>evaluation.json</code>, next to this page.")
 }
 
-fn chip(verdict: Verdict) -> String {
+pub(super) fn chip(verdict: Verdict) -> String {
     format!("<span class=\"verdict {0}\">{0}</span>", verdict.word())
 }
 
@@ -165,7 +165,7 @@ fn section(question: &Question, answer: &Answer) -> String {
 }
 
 /// A duration in the unit of its size.
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     match seconds {
         s if s >= 5_400.0 => format!("{:.1} h", s / 3_600.0),
         s if s >= 90.0 => format!("{:.0} min", s / 60.0),

@@ -8,6 +8,7 @@ use super::measured::Measured;
 use super::relative::RelativeResult;
 use crate::contender::Contender;
 use crate::scenario::Scenario;
+use crate::sweep::{ListedRun, RunRow};
 
 /// What is asked.
 #[derive(Debug)]
@@ -64,6 +65,23 @@ pub(crate) struct Run {
     /// How its judge finds it; also the name of its file of a run that was interrupted.
     pub(crate) key: String,
     pub(crate) scenario: Scenario,
+}
+
+impl Run {
+    /// Returns the row of this run in a table whose axes are these values and the run's name.
+    pub(crate) fn listed(&self, group: &str, row: RunRow) -> ListedRun {
+        let mut algorithms: Vec<String> = Vec::new();
+        for control in self.scenario.controls().map(Contender::to_string) {
+            if !algorithms.contains(&control) {
+                algorithms.push(control);
+            }
+        }
+        ListedRun {
+            point: vec![group.to_owned(), self.key.clone()],
+            algorithm: algorithms.join(" + "),
+            row,
+        }
+    }
 }
 
 /// What became of a question's runs.

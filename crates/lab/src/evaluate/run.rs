@@ -1,6 +1,7 @@
 //! All runs of all questions on all cores; what was measured goes to the judges in the order of the
 //! plans.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ccplane_algorithms::{Parameters, Registry};
@@ -8,7 +9,7 @@ use ccplane_units::Duration;
 
 use super::measured::Measured;
 use super::question::{Answer, Outcomes, Plan, Question, Run, Setting, Verdict};
-use super::{Evaluation, QUESTIONS};
+use super::{Evaluation, Evaluations, QUESTIONS};
 use crate::contender::Contender;
 use crate::error::Error;
 use crate::jobs;
@@ -16,13 +17,14 @@ use crate::parts::Parts;
 use crate::progress::{Pieces, Progress};
 use crate::run::{self, Backend};
 use crate::scenario::{Scenario, Topology};
+use crate::sweep::{RunRow, RunTable, RunTiming, identity};
 use crate::transport::native;
 
 /// Whom to ask what, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The algorithm.
-    pub algorithm: Contender,
+    /// The algorithms. Those that are compared with the same reference share its runs.
+    pub algorithms: Vec<Contender>,
     /// The questions by their names; none for all.
     pub only: Vec<String>,
     /// Shorter and fewer runs.
@@ -36,107 +38,181 @@ pub struct Options {
     pub command: String,
 }
 
+/// Seed of all runs.
+const SEED: u64 = 1;
+
 /// Longest run in real time. A longer one would make an evaluation take hours; a shorter one has
 /// too few round trips on long paths.
 const LONGEST_REAL: Duration = Duration::from_secs(30);
 
-/// Answers the questions. The simulator answers all. Real packets answer those whose runs they keep
-/// up with, one run after the other.
+/// Answers the questions about every algorithm. The simulator answers all. Real packets answer
+/// those whose runs they keep up with, one run after the other.
 pub fn run(
     options: &Options,
     backend: &dyn Backend,
     registry: &Registry,
     progress: &dyn Progress,
-) -> Result<Evaluation, Error> {
-    let setting = setting(options, backend, registry)?;
-    let mut left_out = Vec::new();
-    let mut asked: Vec<(&'static Question, Plan)> = Vec::new();
-    for question in wanted(&options.only)? {
-        match (question.plan)(&setting) {
-            Plan::Runs(runs) if backend.is_real() => match real(runs, backend) {
-                Some(runs) => asked.push((question, Plan::Runs(runs))),
-                None => left_out.push(question.name),
-            },
-            plan => asked.push((question, plan)),
-        }
+) -> Result<Evaluations, Error> {
+    let mut inquiries = Vec::new();
+    for algorithm in &options.algorithms {
+        inquiries.push(Inquiry::new(algorithm, options, backend, registry)?);
     }
-    let jobs: Vec<Job> = asked
+    let jobs: Vec<Job> = inquiries
         .iter()
-        .flat_map(|(question, plan)| {
-            let runs = match plan {
-                Plan::Runs(runs) => runs.as_slice(),
-                Plan::Cannot(_) => &[],
-            };
-            runs.iter().map(|run| Job {
+        .enumerate()
+        .flat_map(|(inquiry, of)| {
+            of.runs().map(move |(question, run)| Job {
+                inquiry,
                 question,
                 run,
                 cost: cost(&run.scenario),
             })
         })
         .collect();
-    let run_once = jobs
-        .iter()
-        .enumerate()
-        .filter(|(at, job)| first(&jobs, job) == *at);
-    let duration_s = run_once
-        .map(|(_, job)| job.run.scenario.duration.as_secs_f64())
-        .sum();
-    let results = all(&jobs, options, backend, registry, progress)?;
-    let mut results = jobs.iter().zip(results).peekable();
-
-    let mut answers = Vec::new();
-    let mut complaints = Vec::new();
-    for (question, plan) in &asked {
-        let mut outcomes = Vec::new();
-        let mut broken = None;
-        while let Some((job, outcome)) =
-            results.next_if(|(job, _)| job.question.name == question.name)
-        {
-            match outcome {
-                Ok(measured) => {
-                    let all = measured.complaints.iter();
-                    complaints
-                        .extend(all.map(|what| (question.name, job.run.key.clone(), what.clone())));
-                    outcomes.push((job.run.key.clone(), measured));
-                }
+    let firsts = firsts(&jobs);
+    let results = all(&jobs, &firsts, options, backend, registry, progress)?;
+    let once = jobs.iter().zip(&results).zip(&firsts).enumerate();
+    let rows = once
+        .filter(|(at, (_, first))| at == *first)
+        .map(|(_, ((job, outcome), _))| {
+            let row = match outcome {
+                Ok(measured) => measured.row.clone(),
                 Err(why) => {
-                    broken = broken.or(Some(format!("the run {} broke: {why}", job.run.key)))
+                    let id = identity(&job.run.scenario, backend.name(), SEED);
+                    RunRow::failed(&id, why, RunTiming::default())
                 }
+            };
+            job.run.listed(job.question.name, row)
+        });
+    let runs = RunTable::of_list(&["question", "case"], backend.name(), SEED, rows.collect())?;
+    let mut results = jobs.iter().zip(results).peekable();
+    let mut each = Vec::new();
+    for (number, inquiry) in inquiries.iter().enumerate() {
+        let mut own = Vec::new();
+        while let Some(result) = results.next_if(|(job, _)| job.inquiry == number) {
+            own.push(result);
+        }
+        each.push(inquiry.answered(own, options, backend, registry));
+    }
+    Ok(Evaluations { each, runs })
+}
+
+/// Questions about one algorithm, with their runs.
+struct Inquiry {
+    setting: Setting,
+    asked: Vec<(&'static Question, Plan)>,
+    left_out: Vec<&'static str>,
+}
+
+impl Inquiry {
+    fn new(
+        algorithm: &Contender,
+        options: &Options,
+        backend: &dyn Backend,
+        registry: &Registry,
+    ) -> Result<Inquiry, Error> {
+        let setting = setting(algorithm, options.quick, backend, registry)?;
+        let mut left_out = Vec::new();
+        let mut asked: Vec<(&'static Question, Plan)> = Vec::new();
+        for question in wanted(&options.only)? {
+            match (question.plan)(&setting) {
+                Plan::Runs(runs) if backend.is_real() => match real(runs, backend) {
+                    Some(runs) => asked.push((question, Plan::Runs(runs))),
+                    None => left_out.push(question.name),
+                },
+                plan => asked.push((question, plan)),
             }
         }
-        let answer = match (plan, broken) {
-            (Plan::Cannot(why), _) => Answer::unanswered(why.clone()),
-            // A panic or a standstill in somebody's algorithm is an answer, too.
-            (Plan::Runs(_), Some(why)) => Answer {
-                verdict: Verdict::Fail,
-                ..Answer::unanswered(why)
-            },
-            (Plan::Runs(_), None) => (question.judge)(&setting, &Outcomes(outcomes)),
-        };
-        answers.push((*question, answer));
+        Ok(Inquiry {
+            setting,
+            asked,
+            left_out,
+        })
     }
-    Ok(Evaluation {
-        algorithm: setting.name(),
-        about: registry
-            .docs()
-            .find(|doc| doc.name == options.algorithm.algorithm())
-            .map_or(String::new(), |doc| doc.doc.to_owned()),
-        command: options.command.clone(),
-        datapath: backend.name(),
-        quick: options.quick,
-        answers,
-        left_out,
-        complaints,
-        duration_s,
-    })
+
+    fn runs(&self) -> impl Iterator<Item = (&'static Question, &Run)> {
+        self.asked.iter().flat_map(|(question, plan)| {
+            let runs = match plan {
+                Plan::Runs(runs) => runs.as_slice(),
+                Plan::Cannot(_) => &[],
+            };
+            runs.iter().map(move |run| (*question, run))
+        })
+    }
+
+    /// Judges the results of the runs, which are in their order.
+    fn answered(
+        &self,
+        results: Vec<(&Job<'_>, Result<Measured, String>)>,
+        options: &Options,
+        backend: &dyn Backend,
+        registry: &Registry,
+    ) -> Evaluation {
+        let own: Vec<&Job<'_>> = results.iter().map(|(job, _)| *job).collect();
+        let firsts = firsts(own.iter().copied());
+        let once = own.iter().zip(&firsts).enumerate();
+        let once = once.filter(|(at, (_, first))| at == *first);
+        let duration_s = once
+            .map(|(_, (job, _))| job.run.scenario.duration.as_secs_f64())
+            .sum();
+        let mut results = results.into_iter().peekable();
+        let mut answers = Vec::new();
+        let mut complaints = Vec::new();
+        for (question, plan) in &self.asked {
+            let mut outcomes = Vec::new();
+            let mut broken = None;
+            while let Some((job, outcome)) =
+                results.next_if(|(job, _)| job.question.name == question.name)
+            {
+                match outcome {
+                    Ok(measured) => {
+                        let all = measured.complaints.iter();
+                        complaints.extend(
+                            all.map(|what| (question.name, job.run.key.clone(), what.clone())),
+                        );
+                        outcomes.push((job.run.key.clone(), measured));
+                    }
+                    Err(why) => {
+                        broken = broken.or(Some(format!("the run {} broke: {why}", job.run.key)))
+                    }
+                }
+            }
+            let answer = match (plan, broken) {
+                (Plan::Cannot(why), _) => Answer::unanswered(why.clone()),
+                // A panic or a standstill in somebody's algorithm is an answer, too.
+                (Plan::Runs(_), Some(why)) => Answer {
+                    verdict: Verdict::Fail,
+                    ..Answer::unanswered(why)
+                },
+                (Plan::Runs(_), None) => (question.judge)(&self.setting, &Outcomes(outcomes)),
+            };
+            answers.push((*question, answer));
+        }
+        let name = self.setting.algorithm.algorithm();
+        Evaluation {
+            algorithm: self.setting.name(),
+            about: registry
+                .docs()
+                .find(|doc| doc.name == name)
+                .map_or(String::new(), |doc| doc.doc.to_owned()),
+            command: options.command.clone(),
+            datapath: backend.name(),
+            quick: options.quick,
+            answers,
+            left_out: self.left_out.clone(),
+            complaints,
+            duration_s,
+        }
+    }
 }
 
 fn setting(
-    options: &Options,
+    algorithm: &Contender,
+    quick: bool,
     backend: &dyn Backend,
     registry: &Registry,
 ) -> Result<Setting, Error> {
-    match &options.algorithm {
+    match algorithm {
         // A control of the datapath's own: the simulator is asked now, the kernel when the first
         // run begins.
         Contender::Native { name } if !backend.is_real() => drop(native(name)?),
@@ -155,15 +231,17 @@ fn setting(
         .any(|name| name == "bbr")
         .then(|| Contender::ccplane("bbr"));
     Ok(Setting {
-        algorithm: options.algorithm.clone(),
-        quick: options.quick,
+        algorithm: algorithm.clone(),
+        quick,
         bbr,
     })
 }
 
-/// Checks the algorithm and the questions without running anything.
+/// Checks the algorithms and the questions without running anything.
 pub fn check(options: &Options, backend: &dyn Backend, registry: &Registry) -> Result<(), Error> {
-    setting(options, backend, registry)?;
+    for algorithm in &options.algorithms {
+        setting(algorithm, options.quick, backend, registry)?;
+    }
     wanted(&options.only).map(|_| ())
 }
 
@@ -199,19 +277,25 @@ fn real(mut runs: Vec<Run>, backend: &dyn Backend) -> Option<Vec<Run>> {
 }
 
 struct Job<'p> {
+    /// Index of the algorithm.
+    inquiry: usize,
     question: &'p Question,
     run: &'p Run,
     cost: u64,
 }
 
-/// The first of the jobs that are the same run. Questions ask of one place what another asks too,
-/// and a run is a function of its scenario.
-fn first(jobs: &[Job], job: &Job) -> usize {
-    let same = |other: &Job| {
-        let (one, other) = (&job.run.scenario, &other.run.scenario);
-        one.duration == other.duration && one.text == other.text
-    };
-    jobs.iter().position(same).unwrap_or_default()
+/// Returns for each job the first one that is the same run: several questions and algorithms need
+/// some runs, and a run is a function of its scenario.
+fn firsts<'j, 'p: 'j>(jobs: impl IntoIterator<Item = &'j Job<'p>>) -> Vec<usize> {
+    let mut known = BTreeMap::new();
+    let jobs = jobs.into_iter().enumerate();
+    jobs.map(|(at, job)| {
+        let scenario = &job.run.scenario;
+        *known
+            .entry((scenario.duration, &*scenario.text))
+            .or_insert(at)
+    })
+    .collect()
 }
 
 /// About how many packets a run sends, which is what it costs.
@@ -233,12 +317,12 @@ fn cost(scenario: &Scenario) -> u64 {
 /// end; what came of them, in their order.
 fn all(
     jobs: &[Job],
+    firsts: &[usize],
     options: &Options,
     backend: &dyn Backend,
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Vec<Result<Measured, String>>, Error> {
-    let firsts: Vec<usize> = jobs.iter().map(|job| first(jobs, job)).collect();
     let mut order: Vec<usize> = (0..jobs.len())
         .filter(|at| firsts.get(*at) == Some(at))
         .collect();
@@ -284,23 +368,19 @@ fn one(
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Result<Measured, String>, Error> {
-    let name = format!("{}.{}.json", job.question.name, job.run.key);
-    let key = format!(
-        "{} {} {}\n{}",
-        backend.name(),
-        options.algorithm,
-        job.run.scenario.duration,
-        job.run.scenario.text
-    );
+    let id = identity(&job.run.scenario, backend.name(), SEED);
+    let name = format!("{id}.json");
+    // On real packets runs are shorter than their scenario says.
+    let key = job.run.scenario.duration.to_string();
     if let Some(directory) = &options.parts
         && let Some(measured) = Parts::of_this_build(directory).kept(&name, &key)
     {
         return Ok(Ok(measured));
     }
-    let once = run::RunOptions::single(1, &options.command);
+    let once = run::RunOptions::single(SEED, &options.command);
     let result = run::run(backend, &job.run.scenario, registry, &once, progress);
     let measured = match result {
-        Ok(result) => Measured::of(result).kept(),
+        Ok(result) => Measured::of(&id, result).kept(),
         Err(Error::Internal { what, .. }) => return Ok(Err(what)),
         Err(error) => return Err(error),
     };
@@ -323,10 +403,11 @@ mod tests {
         };
         let runs = [run(1.0, "a"), run(2.0, "b"), run(1.0, "c")];
         let jobs = runs.each_ref().map(|run| Job {
+            inquiry: 0,
             question: &QUESTIONS[0],
             run,
             cost: 1,
         });
-        assert_eq!(jobs.each_ref().map(|job| first(&jobs, job)), [0, 1, 0]);
+        assert_eq!(firsts(&jobs), [0, 1, 0]);
     }
 }

@@ -68,6 +68,35 @@ pub struct PlannedRun {
 }
 
 impl PlannedSweep {
+    /// Creates the plan of a fixed list of runs, each with its values of `axes`, its algorithm and
+    /// its identity. All have this seed.
+    pub(super) fn of_list(
+        axes: &[&str],
+        datapath: &str,
+        seed: u64,
+        runs: impl Iterator<Item = (Vec<String>, String, String)>,
+    ) -> PlannedSweep {
+        let mut planned = PlannedSweep {
+            schema: SWEEP_SCHEMA,
+            behaviour: behaviour_version().to_owned(),
+            title: String::new(),
+            datapath: datapath.to_owned(),
+            axes: axes.iter().map(|axis| (*axis).to_owned()).collect(),
+            points: Vec::new(),
+            algorithms: Vec::new(),
+            seeds: vec![seed],
+            ids: Vec::new(),
+        };
+        for (point, algorithm, id) in runs {
+            planned
+                .points
+                .push(point.into_iter().map(Cell::Text).collect());
+            planned.algorithms.push(Some(algorithm));
+            planned.ids.push(id);
+        }
+        planned
+    }
+
     /// Returns all runs in the order of the table.
     pub fn runs(&self) -> Vec<PlannedRun> {
         (0..self.ids.len()).filter_map(|n| self.run(n)).collect()
@@ -216,6 +245,11 @@ fn point_hash(scenario: &Scenario, datapath: &str) -> blake3::Hasher {
         add(&program_file(control).unwrap_or_default());
     }
     hasher
+}
+
+/// Returns the identity of a run that is no part of a sweep.
+pub(crate) fn identity(scenario: &Scenario, datapath: &str, seed: u64) -> String {
+    run_id(&point_hash(scenario, datapath), seed)
 }
 
 fn run_id(point: &blake3::Hasher, seed: u64) -> String {

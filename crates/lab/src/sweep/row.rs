@@ -6,7 +6,7 @@ use super::columns::{Metrics, metrics};
 use crate::result::ContenderResult;
 
 /// Result of one run of a sweep.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRow {
     /// Identity of the run.
     pub id: String,

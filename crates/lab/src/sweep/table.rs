@@ -7,7 +7,8 @@ use ccplane_report::csv_cell;
 
 use super::columns::{Cell, is_count};
 use super::plan::{PlannedRun, PlannedSweep};
-use super::store::{RunStore, StoredRow};
+use super::row::RunRow;
+use super::store::{RunStore, StoreError, StoredRow};
 
 /// Table with typed columns of equal length.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,7 +79,32 @@ impl ColumnValues {
     }
 }
 
+/// Run of a fixed list, such as those of an evaluation.
+pub(crate) struct ListedRun {
+    /// Value of each axis.
+    pub point: Vec<String>,
+    pub algorithm: String,
+    pub row: RunRow,
+}
+
 impl RunTable {
+    /// Returns a fixed list of runs with the columns of a sweep's table. All have this seed.
+    pub(crate) fn of_list(
+        axes: &[&str],
+        datapath: &str,
+        seed: u64,
+        runs: Vec<ListedRun>,
+    ) -> Result<RunTable, StoreError> {
+        let mut store = RunStore::in_memory();
+        for run in &runs {
+            store.add(run.row.clone())?;
+        }
+        let listed = runs.into_iter();
+        let listed = listed.map(|run| (run.point, run.algorithm, run.row.id));
+        let planned = PlannedSweep::of_list(axes, datapath, seed, listed);
+        Ok(RunTable::of_runs(&planned, &store))
+    }
+
     /// Returns the finished runs of a sweep in the order of its grid: identity, axes, algorithm,
     /// seed, metrics, digest, complaints and error. Only the seed and the scenario determine it.
     pub fn of_runs(planned: &PlannedSweep, store: &RunStore) -> RunTable {
