@@ -119,7 +119,8 @@ class Paper:
         table, runs = self._read(datapath, name, columns), self.runs(datapath)
         if not len(table):
             return table
-        axes = columns or runs.columns[:runs.columns.index("seed") + 1]
+        # In a sweep the axes come before the seed. All columns of a program's runs describe the run.
+        axes = columns or runs.columns[:runs.columns.index("seed") + 1 if "seed" in runs.columns else None]
         own = [one for one in runs.columns if one == "run" or one in axes and one not in table.columns]
         table = table.join(runs.select(own), on="run", maintain_order="left")
         return table.select(columns) if columns else table
@@ -211,11 +212,12 @@ class Paper:
         """Adds what the audit of runs found, and the runs that failed or were disturbed."""
         if not len(runs):
             return
-        failed = runs.filter(pl.col("error").is_not_null())
-        for row in failed.iter_rows(named=True):
-            self.remarks.append(f"The run {row['run']} ({datapath}) failed: {row['error']}.")
-        complaints = runs["complaints"].drop_nulls().unique(maintain_order=True)
-        self.remarks += [f"Audit ({datapath}): {text}." for text in complaints]
+        if "error" in runs.columns:
+            for row in runs.filter(pl.col("error").is_not_null()).iter_rows(named=True):
+                self.remarks.append(f"The run {row['run']} ({datapath}) failed: {row['error']}.")
+        if "complaints" in runs.columns:
+            complaints = runs["complaints"].drop_nulls().unique(maintain_order=True)
+            self.remarks += [f"Audit ({datapath}): {text}." for text in complaints]
         if datapath != "sim":
             disturbed = runs["disturbances"].count() if "disturbances" in runs.columns else 0
             self.results["unsound_runs"] = disturbed

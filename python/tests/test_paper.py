@@ -100,6 +100,76 @@ class Bundles(unittest.TestCase):
         self.assertEqual(found, (2 / 3, 1.5, 10.0))
 
 
+def evaluate(script, tables, datapath="linux"):
+    """Runs a script of `papers` with tables in place of measured ones. Returns its results."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for name, rows in tables.items():
+            path = folder / datapath / ("runs" if name == "runs" else f"{name}/{name}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            polars.DataFrame(rows, infer_schema_length=None).write_parquet(path.with_suffix(".parquet"))
+        about = {"name": "test", "title": "test", "source": "test", "quick": False, "provenance": {},
+                 "page": "".join(paper.BODY_MARKS)}
+        (folder / "experiment.json").write_text(json.dumps(about))
+        path = os.pathsep.join([str(ROOT / "papers"), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run([sys.executable, str(ROOT / "papers" / script), str(folder)], capture_output=True,
+                              text=True, env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"})
+        if done.returncode:
+            raise AssertionError(done.stderr)
+        return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def loopback(contender, gbit, flows=64, place="loopback", cpu=100.0, matched=None):
+    """Returns the runs of a contender in rounds, one for each goodput."""
+    return [{"run": f"{place} {flows} {contender} {matched} {turn}", "place": place, "flows": flows,
+             "contender": contender, "round": turn, "matched": matched, "rate_gbit": 5, "goodput_gbit": one,
+             "machine_cpu_percent": cpu, "reports_per_s": 100.0, "fallbacks": 0} for turn, one in enumerate(gbit)]
+
+
+def loopback_tables(*runs):
+    runs = [run for several in runs for run in several]
+    samples = [{"run": run["run"], "goodput_gbit": run["goodput_gbit"] + more} for run in runs for more in (-1.0, 1.0)]
+    return {"runs": runs, "samples": samples}
+
+
+class Loopback(unittest.TestCase):
+    """Contenders over loopback, in turns."""
+
+    def test_a_report_per_ack_is_compared_with_native_of_the_same_round(self):
+        found = evaluate("ccp/interval.py", loopback_tables(
+            loopback("native:reno", [43, 43, 10], 1), loopback("reno:report=ack", [29, 29, 29], 1),
+            loopback("reno:report=10ms", [41, 41, 9], 1)))
+        self.assertEqual(found["interval_per_ack_ratio"], 0.6744)
+        self.assertEqual(found["interval_10ms_ratio"], 0.9535)
+        self.assertEqual(found["interval_native_gbit"], 32.0)
+        self.assertEqual(found["interval_per_ack_ratio_verdict"], "inconclusive")
+
+    def test_goodput_and_cpu_are_compared_at_their_paths(self):
+        paths = {"loopback": [40, 30, 39, 40, 30, 39], "limited": [5] * 6}
+        cpu = {"loopback": [200] * 6, "limited": [100, 200, 104, 100, 200, 104]}
+        contenders = [name.format(one) for one in ("reno", "cubic")
+                      for name in ("native:{}", "{}:report=ack", "{}:report=10ms")]
+        found = evaluate("ccp/scalability.py", loopback_tables(*(
+            loopback(contender, [paths[place][n]], 64, place, cpu[place][n])
+            for place in paths for n, contender in enumerate(contenders))))
+        self.assertEqual(found["goodput_ratio_64"], 0.975)
+        self.assertEqual(found["goodput_ratio_per_ack_64"], 0.75)
+        self.assertEqual((found["cpu_ratio_64"], found["cpu_ratio_64_verdict"]), (1.04, "met"))
+        self.assertEqual(found["cpu_ratio_per_ack_64_cubic"], 2.0)
+        self.assertEqual((found["cubic_to_reno_goodput"], found["wire_gbit"]), (1.0, 5))
+
+    def test_a_slow_algorithm_is_compared_with_as_much_computation(self):
+        runs = [loopback("native:reno", [40, 40], flows) for flows in (1, 8)]
+        for takes in ("0us", "100us", "1ms", "10ms"):
+            runs += [loopback(f"slow_reno:takes={takes}", [30, 30], flows) for flows in (1, 8)]
+        runs += [loopback("native:reno", [30.3, 30.3], 1, matched="slow_reno:takes=1ms"),
+                 loopback("native:reno", [31, 31], 8, matched="slow_reno:takes=1ms")]
+        found = evaluate("ccp/slow-algorithm.py", loopback_tables(*runs))
+        self.assertEqual(found["slow_10ms_ratio_1"], 0.75)
+        self.assertEqual(found["slow_1ms_ratio_fair_1"], 0.9901)
+        self.assertEqual((found["slow_1ms_ratio_fair"], found["slow_1ms_ratio_fair_verdict"]), (0.9677, "met"))
+
+
 class Example(unittest.TestCase):
     """The example of the documentation runs as printed."""
 

@@ -10,15 +10,13 @@
 mod ccp_fct;
 mod ccp_group;
 mod ccp_incast;
-mod ccp_interval;
 mod ccp_ipc;
-mod ccp_scalability;
-mod ccp_slow_algorithm;
 mod command;
 mod dx_accuracy;
 mod loopback;
 mod outside;
 mod page;
+mod program;
 mod rc3_fairness;
 mod rc3_fct;
 mod rc3_internet2;
@@ -35,7 +33,7 @@ mod together;
 
 use std::path::PathBuf;
 
-use ccplane::program::{self, Failure};
+use ccplane::program::{Failure, failure};
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::LineSpec;
 use ccplane_report::provenance::Provenance;
@@ -189,10 +187,7 @@ pub struct Outcome {
 const CODE: &[Experiment] = &[
     ccp_fct::EXPERIMENT,
     ccp_ipc::EXPERIMENT,
-    ccp_interval::EXPERIMENT,
-    ccp_scalability::EXPERIMENT,
     ccp_incast::EXPERIMENT,
-    ccp_slow_algorithm::EXPERIMENT,
     ccp_group::EXPERIMENT,
     systems::CCP,
     dx_accuracy::EXPERIMENT,
@@ -242,7 +237,7 @@ impl Experiment<'_> {
         registry: &Registry,
         progress: &dyn Progress,
     ) -> Result<Outcome, Failure> {
-        self.check(options).map_err(program::failure)?;
+        self.check(options).map_err(failure)?;
         let outcome = match self.run {
             Run::Code(run) => run(options, registry, progress),
             Run::Script(script) => return script.run(options, registry, progress),
@@ -250,7 +245,7 @@ impl Experiment<'_> {
                 return together::run(self, parts, key, options, registry, progress);
             }
         };
-        outcome.map_err(program::failure)
+        outcome.map_err(failure)
     }
 
     /// Checks the options, and takes the directory.

@@ -2,8 +2,8 @@
 //! computes what the paper shows, draws its figure and compares the two.
 //!
 //! `papers/SYSTEM/NAME.toml` is the sweep in the simulator, `NAME.linux.toml` the one on kernel
-//! TCP,
-//! `NAME.py` the script, and `papers/paper.py` what all scripts share.
+//! TCP, `NAME.py` the script, and `papers/paper.py` what all scripts share. A [`Program`] makes the
+//! tables where no scenario can.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,12 +16,14 @@ use ccplane_lab::{Error, Progress};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::program::{PROGRAMS, Program};
 use crate::{Datapath, Experiment, Options, Outcome, Run, page};
 
 /// Modules that scripts import.
-const SHARED_MODULES: [(&str, &str); 3] = [
+const SHARED_MODULES: [(&str, &str); 4] = [
     ("paper.py", include_str!("../../../papers/paper.py")),
     ("bundles.py", include_str!("../../../papers/bundles.py")),
+    ("turns.py", include_str!("../../../papers/turns.py")),
     (
         "distributions.py",
         include_str!("../../../papers/distributions.py"),
@@ -34,7 +36,7 @@ const RESULTS_FILE: &str = "results.json";
 /// Ends of the part of the page that the script writes.
 const BODY_MARKS: [&str; 2] = ["<!-- results -->", "<!-- /results -->"];
 
-/// Experiment that consists of sweeps and a script.
+/// Experiment that consists of a script, and of sweeps or a program that make its tables.
 #[derive(Debug)]
 pub struct Script {
     name: String,
@@ -43,6 +45,7 @@ pub struct Script {
     code: String,
     /// Sweep of each datapath.
     sweeps: Vec<(Datapath, SweepText)>,
+    program: Option<&'static Program>,
     on: Vec<Datapath>,
 }
 
@@ -86,6 +89,9 @@ type EmbeddedScript = (
 const EMBEDDED: &[EmbeddedScript] = embedded![
     "ccp/cwnd-evolution": "ccp/cwnd-evolution.toml" "ccp/cwnd-evolution.linux.toml";
     "ccp/fidelity": "ccp/fidelity.toml" "ccp/fidelity.linux.toml";
+    "ccp/interval":;
+    "ccp/scalability":;
+    "ccp/slow-algorithm":;
     "dx/testbed": "dx/testbed.toml" "dx/testbed.linux.toml";
     "dx/fattree": "dx/fattree.toml";
     "dx/senders": "dx/senders.toml";
@@ -122,9 +128,10 @@ pub(crate) fn embedded() -> &'static [Script] {
                 text: (*text).to_owned(),
                 folder: PathBuf::from("papers"),
             });
+            let program = PROGRAMS.iter().find(|program| program.script == *file);
             // Ours have no system in their names.
             let name = file.trim_start_matches("own/").replace('/', "-");
-            Script::new(&name, code, sweeps)
+            Script::new(&name, code, sweeps, program)
         });
         scripts.filter_map(Result::ok).collect()
     })
@@ -160,7 +167,7 @@ impl Script {
                 beside[0].display()
             )));
         }
-        Script::new(&name, &code, sweeps.into_iter()).map_err(|why| {
+        Script::new(&name, &code, sweeps.into_iter(), None).map_err(|why| {
             let what = format!("{}: {why}", path.display());
             Failure::text(FailureKind::Usage, what).hint(
                 "start it with a block `# /// script` … `# ///` that has [tool.ccplane] with \
@@ -173,6 +180,7 @@ impl Script {
         name: &str,
         code: &str,
         sweeps: impl Iterator<Item = SweepText>,
+        program: Option<&'static Program>,
     ) -> Result<Script, String> {
         let sweeps: Vec<(Datapath, SweepText)> = sweeps
             .map(|sweep| match sweep.file.ends_with(".linux.toml") {
@@ -180,12 +188,15 @@ impl Script {
                 false => (Datapath::Sim, sweep),
             })
             .collect();
+        let on = sweeps.iter().map(|(datapath, _)| *datapath);
+        let on = on.chain(program.iter().flat_map(|program| program.on).copied());
         Ok(Script {
             name: name.to_owned(),
             about: about(code)?,
             code: code.to_owned(),
-            on: sweeps.iter().map(|(datapath, _)| *datapath).collect(),
+            on: on.collect(),
             sweeps,
+            program,
         })
     }
 
@@ -204,12 +215,15 @@ impl Script {
 
     /// Returns the number of runs of each point on kernel TCP.
     fn repeats(&self) -> Option<usize> {
+        if let Some(repeats) = self.program.and_then(|program| program.repeats) {
+            return Some(repeats);
+        }
         let (_, sweep) = self.sweeps.iter().find(|(on, _)| *on == Datapath::Linux)?;
         let sweep = sweep.parse(SweepSize::Full).ok()?;
         usize::try_from(sweep.real_seeds().count()).ok()
     }
 
-    /// Makes the missing runs of all sweeps, and runs the script.
+    /// Makes the missing runs, and runs the script.
     pub(crate) fn run(
         &self,
         options: &Options,
@@ -255,6 +269,13 @@ impl Script {
                     "the column `error` of {} has the reasons",
                     out.join("runs.csv").display()
                 )));
+            }
+        }
+        if let Some(program) = self.program {
+            for datapath in program.on.iter().copied().filter(|on| asked(*on)) {
+                let tables = (program.measure)(options, datapath, registry, progress);
+                let out = options.directory.join(datapath.to_string());
+                tables.map_err(failure)?.write(&out)?;
             }
         }
         self.evaluate(options)

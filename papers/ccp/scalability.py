@@ -1,0 +1,59 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["matplotlib", "polars", "scipy"]
+# [tool.ccplane]
+# title = "Throughput and CPU from 1 to 1,024 flows"
+# source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.2.2, figure 13"
+# takes = "11 hours (ten runs of 30 s of each, as in the paper); a minute and a half with --quick"
+# ///
+from paper import Paper, plt
+from turns import MEASURE_DEVIATION, Turns, plus_minus
+
+CONTENDERS = [(name.format(algorithm), algorithm) for algorithm in ("reno", "cubic")
+              for name in ("native:{}", "{}:report=ack", "{}:report=10ms")]
+# Part of keys, label, suffix of the contender.
+REPORTS = (("", "every 10 ms", "10ms"), ("_per_ack", "per ACK", "ack"))
+CPU = "machine_cpu_percent"
+
+paper = Paper()
+loopback, limited = Turns(paper), Turns(paper, "limited")
+all_flows, gbit = sorted(loopback.runs["flows"].unique()), limited.runs["rate_gbit"][0]
+for algorithm, suffix in (("reno", ""), ("cubic", "_cubic")):
+    native = f"native:{algorithm}"
+    for key, label, report in REPORTS:
+        ours = f"{algorithm}:report={report}"
+        for n in (n for n in all_flows if n in (1, 16, 64, 1024)):
+            paper.compare(f"goodput_ratio{key}_{n}{suffix}", f"{algorithm} {label}, {n} flows: loopback goodput ÷ native",
+                          loopback.ratio(n, ours, native), "matches the kernel's" if n <= 64 else "", at_least=0.95)
+        for n in (n for n in all_flows if n in (1, 16, 64)):
+            paper.compare(f"cpu_ratio{key}_{n}{suffix}", f"{algorithm} {label}, {n} flows: CPU ÷ native at {gbit} Gbit/s",
+                          limited.ratio(n, ours, native, CPU), "2.0 on average from 16 to 64" if n >= 16 else "",
+                          at_most=1.05)
+most = max(n for n in all_flows if n <= 64)
+paper.compare("cubic_to_reno_goodput", f"Cubic ÷ Reno, every 10 ms, {most} flows: loopback goodput",
+              loopback.ratio(most, "cubic:report=10ms", "reno:report=10ms"), "does not affect performance",
+              at_least=0.95, at_most=1.05)
+paper.results["wire_gbit"] = gbit
+
+figure, axes = plt.subplots(1, 2, figsize=(9, 4))
+for axis, title, values in ((axes[0], "throughput over loopback, Gbit/s", loopback.sampled),
+                            (axes[1], f"CPU at {gbit} Gbit/s, % of one", lambda *of: limited.spread(*of, CPU))):
+    for contender, algorithm in CONTENDERS:
+        means, deviations = zip(*(values(n, contender) for n in all_flows))
+        axis.errorbar(all_flows, means, deviations, fmt="o--" if contender.startswith("native") else "o-", capsize=2,
+                      label=contender)
+    axis.set(title=title, xlabel="flows", ylim=(0, None))
+    axis.set_xscale("log", base=2)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+paper.figure(figure, "Mean, and its standard deviation over samples of a second (throughput) and over runs (CPU), as in "
+             "figure 13")
+paper.table("All contenders", ["flows", "", "loopback, Gbit/s", "limited, Gbit/s", "limited, CPU %"], [
+    [n, contender, plus_minus(loopback.sampled(n, contender)), plus_minus(limited.spread(n, contender, "goodput_gbit")),
+     plus_minus(limited.spread(n, contender, CPU))] for n in all_flows for contender, _ in CONTENDERS])
+paper.deviations = [
+    f"The limited link is a pair of virtual devices on this machine with a token bucket of {gbit} Gbit/s instead of 10 "
+    "Gbit/s between two machines. CPU use includes the receivers, so the paper's \"under 8 %\" has no counterpart.",
+    MEASURE_DEVIATION]
+loopback.describe(paper)
+paper.remarks.append("CPU use is that of the whole machine: senders, receivers and agent.")
+paper.finish()
