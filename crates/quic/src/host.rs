@@ -231,12 +231,20 @@ trait Connection {
     fn write(&mut self, bytes: &[u8]) -> usize;
     fn finish(&mut self);
     fn read(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> usize;
-    fn has_sent_all(&self) -> bool;
-    fn has_read_all(&self) -> bool;
-    fn is_connected(&self) -> bool;
-    fn failure(&self) -> Option<&str>;
+    fn status(&self) -> &ConnectionStatus;
     fn stats(&mut self) -> QuicStats;
     fn close(&mut self, graceful: bool);
+}
+
+/// State of a connection and its stream.
+#[derive(Default)]
+struct ConnectionStatus {
+    connected: bool,
+    /// All written data and the end of the stream are acknowledged.
+    sent_all: bool,
+    /// The peer's stream was read to its end.
+    read_all: bool,
+    failure: Option<String>,
 }
 
 /// QUIC socket with its connections.
@@ -311,24 +319,24 @@ impl QuicHost {
     /// Returns true if all written data and the end of the stream are acknowledged.
     pub fn has_sent_all(&self, id: u64) -> bool {
         let connection = self.0.connection(id);
-        connection.is_some_and(|connection| connection.has_sent_all())
+        connection.is_some_and(|connection| connection.status().sent_all)
     }
 
     /// Returns true if the peer's stream was read to its end.
     pub fn has_read_all(&self, id: u64) -> bool {
         let connection = self.0.connection(id);
-        connection.is_some_and(|connection| connection.has_read_all())
+        connection.is_some_and(|connection| connection.status().read_all)
     }
 
     /// Returns true once the handshake is complete.
     pub fn is_connected(&self, id: u64) -> bool {
         let connection = self.0.connection(id);
-        connection.is_some_and(|connection| connection.is_connected())
+        connection.is_some_and(|connection| connection.status().connected)
     }
 
     /// Returns the reason for which the connection failed, if it did.
     pub fn failure(&self, id: u64) -> Option<&str> {
-        self.0.connection(id)?.failure()
+        self.0.connection(id)?.status().failure.as_deref()
     }
 
     /// Returns the statistics of a connection.

@@ -1,8 +1,8 @@
 //! Driver for stacks with an async API, quinn and s2n-quic.
 //!
-//! The stack's own tasks run in a tokio runtime with one thread. The application's thread polls the
-//! futures of connections and their streams; a waker signals an eventfd, which ends the wait for
-//! the next event.
+//! The stack's own tasks and the handshakes of incoming connections run in a tokio runtime with one
+//! thread. The application's thread polls the futures of connections and their streams; a waker
+//! signals an eventfd, which ends the wait for the next event.
 #![expect(clippy::disallowed_methods, reason = "the clock of its logs")]
 
 mod connection;
@@ -12,65 +12,88 @@ pub(super) mod quinn;
 pub(super) mod s2n;
 #[cfg(test)]
 mod tests;
-mod waker;
 
-use std::future::ready;
+use std::future::{Future, ready};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake};
+use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{setsockopt, sockopt};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
 
 use super::connections::ConnectionTable;
-use super::{Driver, HostError, HostOptions, LISTENING_HOST_ERROR};
-use connection::{NewConnection, RuntimeConnection, StackError, StackFuture};
-use waker::EventWaker;
+use super::{Connection, Driver, HostError, HostOptions, LISTENING_HOST_ERROR};
+use connection::{RuntimeConnection, StackError, StackFuture, Step};
 
 /// Size of the socket's receive buffer, bytes.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Longest wait for the peers to be notified when a host is dropped.
-const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Client or server of a stack.
-trait AsyncEndpoint: Send {
-    /// Starts a connection. The future completes with its handshake.
-    fn connect(&self, _to: SocketAddr) -> StackFuture<NewConnection> {
-        Box::pin(ready(Err(LISTENING_HOST_ERROR.into())))
-    }
-
-    /// Returns the next incoming connection as a future of its handshake; dropping the future
-    /// refuses the connection. `None` if the endpoint has ended.
-    fn poll_accept(
-        &mut self,
-        _context: &mut Context<'_>,
-    ) -> Poll<Option<StackFuture<NewConnection>>> {
-        Poll::Pending
-    }
-
+struct AsyncEndpoint {
+    /// Starts a connection. `None` for a server.
+    connect: Option<Box<dyn Fn(SocketAddr) -> StackFuture<Step> + Send>>,
     /// Waits until the peers have probably been notified of closed connections.
-    fn wait_idle(&self) -> StackFuture<()>;
+    idle: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// Sender of the handshakes of incoming connections. The endpoint drops it when it ends.
+type HandshakeSender = UnboundedSender<StackFuture<Step>>;
+
+/// Waker of the application's thread.
+struct EventWaker {
+    /// Ends the wait for the next event.
+    event: Arc<EventFd>,
+    woken: AtomicBool,
+}
+
+impl EventWaker {
+    /// Creates a waker that is set.
+    fn new(event: Arc<EventFd>) -> Arc<EventWaker> {
+        let woken = AtomicBool::new(true);
+        Arc::new(EventWaker { event, woken })
+    }
+
+    /// Requests a poll in the next turn.
+    fn set(&self) {
+        self.woken.store(true, Ordering::Release);
+    }
+
+    /// Returns true if a poll was requested since the last call.
+    fn take(&self) -> bool {
+        self.woken.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Wake for EventWaker {
+    fn wake(self: Arc<Self>) {
+        self.set();
+        // The counter cannot overflow, since every turn reads it.
+        let _ = self.event.write(1);
+    }
 }
 
 /// Endpoint of a stack with its connections and its runtime.
 pub(super) struct Runtime {
     stack: &'static str,
     local: SocketAddr,
-    client: bool,
-    connections_max: usize,
-    /// Ends the wait for the next event.
-    event: Arc<EventFd>,
     waker: Arc<EventWaker>,
     table: ConnectionTable<RuntimeConnection>,
-    /// Handshakes of incoming connections.
-    handshakes: Vec<StackFuture<NewConnection>>,
-    endpoint: Box<dyn AsyncEndpoint>,
-    ended: bool,
+    endpoint: AsyncEndpoint,
+    connections_max: usize,
+    /// Incoming handshakes that have not started. Closed when the endpoint has ended: its socket
+    /// failed, or the stack panicked.
+    incoming: UnboundedReceiver<StackFuture<Step>>,
+    handshakes: JoinSet<Result<Step, StackError>>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -78,8 +101,7 @@ impl Runtime {
     /// Starts a stack. `make` creates its endpoint inside the runtime.
     fn start(
         options: &HostOptions,
-        client: bool,
-        make: impl FnOnce(UdpSocket) -> Result<Box<dyn AsyncEndpoint>, StackError>,
+        make: impl AsyncFnOnce(UdpSocket, HandshakeSender) -> Result<AsyncEndpoint, StackError>,
     ) -> Result<Runtime, HostError> {
         let stack = options.stack.name();
         if options.max_rate.is_some() {
@@ -89,93 +111,58 @@ impl Runtime {
         let bind = |why| HostError::Bind { address, why };
         let socket = UdpSocket::bind(address).map_err(bind)?;
         // With `CAP_NET_ADMIN` the size may exceed the system's limit.
-        if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
-            setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES)
-                .map_err(|why| bind(why.into()))?;
-        }
+        setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES)
+            .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES))
+            .map_err(|why| bind(why.into()))?;
         let local = socket.local_addr().map_err(bind)?;
-        let failed = |why: StackError| HostError::Start {
-            stack,
-            why: why.to_string(),
+        let start = || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .thread_name("ccplane-quic-io")
+                .enable_all()
+                .build()?;
+            let (sender, incoming) = unbounded_channel();
+            let endpoint = runtime.block_on(make(socket, sender))?;
+            let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+            let event = EventFd::from_value_and_flags(0, flags)?;
+            Ok(Runtime {
+                stack,
+                local,
+                waker: EventWaker::new(Arc::new(event)),
+                table: ConnectionTable::new(options),
+                endpoint,
+                connections_max: options.connections_max,
+                incoming,
+                handshakes: JoinSet::new(),
+                runtime,
+            })
         };
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("ccplane-quic-io")
-            .enable_all()
-            .build()
-            .map_err(|why| failed(why.into()))?;
-        let context = runtime.enter();
-        let endpoint = make(socket).map_err(failed)?;
-        drop(context);
-        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
-        let event = EventFd::from_value_and_flags(0, flags).map_err(|why| failed(why.into()))?;
-        let event = Arc::new(event);
-        Ok(Runtime {
-            stack,
-            local,
-            client,
-            connections_max: options.connections_max,
-            waker: EventWaker::new(&event),
-            event,
-            table: ConnectionTable::new(options),
-            handshakes: Vec::new(),
-            endpoint,
-            ended: false,
-            runtime,
+        start().map_err(|why: StackError| {
+            let why = why.to_string();
+            HostError::Start { stack, why }
         })
     }
 
-    fn insert(&mut self, handshake: StackFuture<NewConnection>) -> u64 {
-        let waker = EventWaker::new(&self.event);
-        self.table.insert(self.client, |qlog| {
+    fn insert(&mut self, client: bool, handshake: StackFuture<Step>) -> u64 {
+        let waker = EventWaker::new(Arc::clone(&self.waker.event));
+        self.table.insert(client, |qlog| {
             RuntimeConnection::new(waker, handshake, qlog)
         })
-    }
-
-    /// Starts the handshakes of incoming connections, and inserts connections whose handshake is
-    /// complete. Returns false if the endpoint has ended.
-    fn accept_incoming(&mut self) -> bool {
-        let waker = self.waker.waker();
-        let context = &mut Context::from_waker(&waker);
-        while let Poll::Ready(incoming) = self.endpoint.poll_accept(context) {
-            let Some(handshake) = incoming else {
-                return false;
-            };
-            let count = self.handshakes.len() + self.table.connections.len();
-            if count < self.connections_max {
-                self.handshakes.push(handshake);
-            }
-        }
-        let mut complete = Vec::new();
-        self.handshakes
-            .retain_mut(|handshake| match handshake.as_mut().poll(context) {
-                Poll::Pending => true,
-                // Failed incoming handshakes are not reported.
-                Poll::Ready(outcome) => {
-                    complete.extend(outcome);
-                    false
-                }
-            });
-        for established in complete {
-            self.insert(Box::pin(ready(Ok(established))));
-        }
-        true
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
         for connection in self.table.connections.values_mut() {
-            super::Connection::close(connection, false);
+            connection.close(false);
         }
         self.table.connections.clear();
-        if self.ended {
-            return;
+        if !self.incoming.is_closed() {
+            let idle = &mut self.endpoint.idle;
+            // A peer that is not notified by then notices the end by its idle timeout.
+            let close = async { tokio::time::timeout(CLOSE_TIMEOUT, idle).await };
+            let _ = self.runtime.block_on(close);
         }
-        let idle = self.endpoint.wait_idle();
-        // A peer that is not notified by then notices the end by its idle timeout.
-        let close = async { tokio::time::timeout(CLOSE_TIMEOUT, idle).await };
-        let _ = self.runtime.block_on(close);
     }
 }
 
@@ -185,26 +172,23 @@ impl Driver for Runtime {
     }
 
     fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError> {
-        let failed = |why: &str| HostError::Connect {
-            to,
-            why: why.to_owned(),
+        let Some(connect) = &self.endpoint.connect else {
+            let why = LISTENING_HOST_ERROR.to_owned();
+            return Err(HostError::Connect { to, why });
         };
-        if !self.client {
-            return Err(failed(LISTENING_HOST_ERROR));
-        }
-        let handshake = self.endpoint.connect(to);
-        Ok(self.insert(handshake))
+        let handshake = connect(to);
+        Ok(self.insert(true, handshake))
     }
 
     fn accept(&mut self) -> Option<u64> {
         self.table.accepted.pop_front()
     }
 
-    fn connection(&self, id: u64) -> Option<&dyn super::Connection> {
+    fn connection(&self, id: u64) -> Option<&dyn Connection> {
         Some(self.table.connections.get(&id)?)
     }
 
-    fn connection_mut(&mut self, id: u64) -> Option<&mut dyn super::Connection> {
+    fn connection_mut(&mut self, id: u64) -> Option<&mut dyn Connection> {
         Some(self.table.connections.get_mut(&id)?)
     }
 
@@ -213,28 +197,37 @@ impl Driver for Runtime {
     }
 
     fn process(&mut self) -> Result<bool, HostError> {
-        let mut busy = self.event.read().is_ok();
+        let mut busy = self.waker.event.read().is_ok();
         let runtime = self.runtime.handle().clone();
         let _context = runtime.enter();
         self.table
             .connections
             .retain(|_, connection| !connection.closed);
-        if self.waker.take() && !self.ended {
-            // An endpoint ends when its socket fails or the stack panics.
-            let accepting = catch_unwind(AssertUnwindSafe(|| self.accept_incoming()));
-            self.ended = !accepting.unwrap_or(false);
+        let waker = Arc::clone(&self.waker).into();
+        let context = &mut Context::from_waker(&waker);
+        while let Poll::Ready(Some(handshake)) = self.incoming.poll_recv(context) {
+            // Otherwise it is dropped, which refuses the connection.
+            if self.handshakes.len() + self.table.connections.len() < self.connections_max {
+                self.handshakes.spawn(handshake);
+            }
+        }
+        while let Poll::Ready(Some(outcome)) = self.handshakes.poll_join_next(context) {
+            // Failed incoming handshakes are not reported.
+            if let Ok(Ok(established)) = outcome {
+                self.insert(false, Box::pin(ready(Ok(established))));
+            }
         }
         let now = Instant::now();
         for connection in self.table.connections.values_mut() {
             busy |= connection.process(now);
         }
-        if self.ended {
+        if self.incoming.is_closed() {
             return Err(HostError::Ended { stack: self.stack });
         }
         Ok(busy)
     }
 
     fn wait_source(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>) {
-        (self.event.as_fd(), PollFlags::POLLIN, None)
+        (self.waker.event.as_fd(), PollFlags::POLLIN, None)
     }
 }

@@ -10,21 +10,16 @@ use noq_proto::{
 };
 
 use crate::host::qlog::{CloseError, ConnectionClose, Qlog};
-use crate::host::{Connection, QuicStats, code};
+use crate::host::{Connection, ConnectionStatus, QuicStats, code};
 
 pub(super) struct NoqConnection {
     pub handle: ConnectionHandle,
     pub state: State,
     /// True for the client, which opens the stream.
     is_client: bool,
-    connected: bool,
+    status: ConnectionStatus,
     stream: Option<StreamId>,
     finished: bool,
-    /// All written data and the end of the stream are acknowledged.
-    sent_all: bool,
-    /// The peer's stream was read to its end.
-    read_all: bool,
-    failure: Option<String>,
     /// Closed by the application; kept until the peer is notified.
     pub removed: bool,
     /// Host or network of the peer, for accepted connections.
@@ -81,12 +76,9 @@ impl NoqConnection {
             handle,
             state,
             is_client,
-            connected: false,
+            status: ConnectionStatus::default(),
             stream: None,
             finished: false,
-            sent_all: false,
-            read_all: false,
-            failure: None,
             removed: false,
             source: None,
             address_verified: false,
@@ -96,20 +88,24 @@ impl NoqConnection {
 
     /// Returns true while the address of a connecting peer may be forged.
     pub fn is_unverified(&self) -> bool {
-        self.source.is_some() && !self.address_verified && !self.connected
+        self.source.is_some() && !self.address_verified && !self.status.connected
     }
 
     /// Processes noq's events.
     pub fn process_events(&mut self, now: Instant) {
         while let Some(event) = self.state.poll() {
             match event {
-                Event::Connected => self.connected = true,
+                Event::Connected => self.status.connected = true,
                 Event::ConnectionLost { reason } => {
                     self.qlog.close(now, &ConnectionClose::from(&reason));
-                    self.failure = self.failure.take().or_else(|| Some(reason.to_string()))
+                    self.status.failure = self
+                        .status
+                        .failure
+                        .take()
+                        .or_else(|| Some(reason.to_string()))
                 }
                 Event::Stream(StreamEvent::Finished { id }) if Some(id) == self.stream => {
-                    self.sent_all = true
+                    self.status.sent_all = true
                 }
                 _ => {}
             }
@@ -118,7 +114,7 @@ impl NoqConnection {
 
     /// Returns the stream, once it can be opened or accepted.
     fn stream(&mut self) -> Option<StreamId> {
-        if self.stream.is_none() && self.connected {
+        if self.stream.is_none() && self.status.connected {
             let mut streams = self.state.streams();
             self.stream = if self.is_client {
                 streams.open(Dir::Bi)
@@ -173,7 +169,7 @@ impl Connection for NoqConnection {
                     count += chunk.bytes.len();
                 }
                 Ok(None) => {
-                    self.read_all = true;
+                    self.status.read_all = true;
                     break;
                 }
                 Err(ReadError::Blocked | ReadError::Reset(_)) => break,
@@ -184,20 +180,8 @@ impl Connection for NoqConnection {
         count
     }
 
-    fn has_sent_all(&self) -> bool {
-        self.sent_all
-    }
-
-    fn has_read_all(&self) -> bool {
-        self.read_all
-    }
-
-    fn is_connected(&self) -> bool {
-        self.connected
-    }
-
-    fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+    fn status(&self) -> &ConnectionStatus {
+        &self.status
     }
 
     fn close(&mut self, graceful: bool) {

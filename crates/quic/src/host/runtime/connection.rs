@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::future::Future;
-use std::io::BufRead;
+use std::future::{Future, poll_fn};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -14,9 +13,9 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::waker::EventWaker;
+use super::EventWaker;
 use crate::host::qlog::{ConnectionClose, Qlog};
-use crate::host::{Connection, QuicStats, code};
+use crate::host::{Connection, ConnectionStatus, QuicStats, code};
 
 /// Received bytes that a connection buffers for the application.
 const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
@@ -25,10 +24,20 @@ const READ_BYTES: usize = 16 << 10;
 
 pub(super) type StackError = Box<dyn Error + Send + Sync>;
 pub(super) type StackFuture<T> = Pin<Box<dyn Future<Output = Result<T, StackError>> + Send>>;
-/// Connection after its handshake, and the future of its only stream.
-pub(super) type NewConnection = (Box<dyn AsyncConnection>, StackFuture<Streams>);
-pub(super) type Streams = (Box<dyn SendStream>, ReceiveStream);
-pub(super) type ReceiveStream = Box<dyn AsyncRead + Send + Unpin>;
+
+/// Send half of a stream, and the future of the acknowledgement of everything. The stream is shut
+/// down before the future is polled.
+type SendStream = (Box<dyn AsyncWrite + Send + Unpin>, StackFuture<Step>);
+type ReceiveStream = Box<dyn AsyncRead + Send + Unpin>;
+
+/// Progress of a connection.
+pub(super) enum Step {
+    /// The handshake is complete. The future opens or accepts the only stream.
+    Connected(Box<dyn AsyncConnection>, StackFuture<Step>),
+    Opened(SendStream, ReceiveStream),
+    /// All written data and the end of the stream are acknowledged.
+    SentAll,
+}
 
 /// Connection of a stack.
 pub(super) trait AsyncConnection: Send {
@@ -36,27 +45,18 @@ pub(super) trait AsyncConnection: Send {
     fn close(&self, code: u32);
 }
 
-/// Send half of a stream.
-pub(super) trait SendStream: AsyncWrite + Send + Unpin {
-    /// Ends the stream and waits until everything is acknowledged.
-    fn finish(self: Box<Self>) -> StackFuture<()>;
-}
-
 pub(super) struct RuntimeConnection {
     waker: Arc<EventWaker>,
-    handshake: Option<StackFuture<NewConnection>>,
+    next: Option<StackFuture<Step>>,
     connection: Option<Box<dyn AsyncConnection>>,
-    opening: Option<StackFuture<Streams>>,
-    send_stream: Option<Box<dyn SendStream>>,
+    send_stream: Option<SendStream>,
     receive_stream: Option<ReceiveStream>,
     receive_buffer: VecDeque<u8>,
     /// The application ended its stream.
     finished: bool,
-    finishing: Option<StackFuture<()>>,
-    sent_all: bool,
     /// The peer's stream has ended; all data was read once the buffer is empty.
     fin_received: bool,
-    failure: Option<String>,
+    status: ConnectionStatus,
     pub closed: bool,
     qlog: Qlog,
 }
@@ -64,22 +64,19 @@ pub(super) struct RuntimeConnection {
 impl RuntimeConnection {
     pub fn new(
         waker: Arc<EventWaker>,
-        handshake: StackFuture<NewConnection>,
+        handshake: StackFuture<Step>,
         qlog: Qlog,
     ) -> RuntimeConnection {
         RuntimeConnection {
             waker,
-            handshake: Some(handshake),
+            next: Some(handshake),
             connection: None,
-            opening: None,
             send_stream: None,
             receive_stream: None,
             receive_buffer: VecDeque::new(),
             finished: false,
-            finishing: None,
-            sent_all: false,
             fin_received: false,
-            failure: None,
+            status: ConnectionStatus::default(),
             closed: false,
             qlog,
         }
@@ -102,36 +99,49 @@ impl RuntimeConnection {
 
     /// Calls the stack. The connection ends with an error or a panic of the stack.
     fn call(&mut self, call: impl FnOnce(&mut Self, &mut Context<'_>) -> Result<(), StackError>) {
-        if self.failure.is_some() {
+        if self.status.failure.is_some() {
             return;
         }
-        let waker = self.waker.waker();
+        let waker = Arc::clone(&self.waker).into();
         let call = || call(self, &mut Context::from_waker(&waker));
         let outcome = catch_unwind(AssertUnwindSafe(call));
         if let Err(why) = outcome.unwrap_or_else(|_| Err("the stack failed".into())) {
             let why = why.to_string();
             let closed = ConnectionClose::for_reason(&why);
             self.qlog.close(Instant::now(), &closed);
-            self.failure = Some(why);
+            self.status.failure = Some(why);
         }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Result<(), StackError> {
-        if let Some((connection, opening)) = poll_future(&mut self.handshake, context)? {
-            (self.connection, self.opening) = (Some(connection), Some(opening));
+        loop {
+            self.receive(context)?;
+            if self.finished
+                && let Some((mut stream, acknowledged)) = self.send_stream.take()
+            {
+                self.next = Some(Box::pin(async move {
+                    poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await?;
+                    acknowledged.await
+                }));
+            }
+            let next = self.next.as_mut().map(|next| next.as_mut().poll(context));
+            let Some(Poll::Ready(step)) = next else {
+                return Ok(());
+            };
+            self.next = None;
+            match step? {
+                Step::Connected(connection, opening) => {
+                    self.connection = Some(connection);
+                    self.next = Some(opening);
+                    self.status.connected = true;
+                }
+                Step::Opened(send_stream, receive_stream) => {
+                    self.send_stream = Some(send_stream);
+                    self.receive_stream = Some(receive_stream);
+                }
+                Step::SentAll => self.status.sent_all = true,
+            }
         }
-        if let Some((send_stream, receive_stream)) = poll_future(&mut self.opening, context)? {
-            self.send_stream = Some(send_stream);
-            self.receive_stream = Some(receive_stream);
-        }
-        self.receive(context)?;
-        if self.finished
-            && let Some(stream) = self.send_stream.take()
-        {
-            self.finishing = Some(stream.finish());
-        }
-        self.sent_all |= poll_future(&mut self.finishing, context)?.is_some();
-        Ok(())
     }
 
     /// Reads from the stream until it has no data or the buffer is full.
@@ -151,6 +161,7 @@ impl RuntimeConnection {
                 self.receive_stream = None;
             }
         }
+        self.status.read_all = self.fin_received && self.receive_buffer.is_empty();
         Ok(())
     }
 }
@@ -158,12 +169,10 @@ impl RuntimeConnection {
 impl Connection for RuntimeConnection {
     fn write(&mut self, bytes: &[u8]) -> usize {
         let mut count = 0;
-        if self.finished {
-            return 0;
-        }
         self.call(|connection, context| {
             // Until the stack is full: only then it wakes the connection when there is room again.
-            while let Some(stream) = &mut connection.send_stream
+            while !connection.finished
+                && let Some((stream, _)) = &mut connection.send_stream
                 && let Some(rest) = bytes.get(count..)
                 && !rest.is_empty()
                 && let Poll::Ready(written) = Pin::new(stream).poll_write(context, rest)
@@ -181,38 +190,21 @@ impl Connection for RuntimeConnection {
     }
 
     fn read(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
-        let mut count = 0;
-        while count < most
-            && let Ok(bytes) = self.receive_buffer.fill_buf()
-            && !bytes.is_empty()
-        {
-            let bytes = bytes.get(..most - count).unwrap_or(bytes);
-            take(bytes);
-            let taken = bytes.len();
-            self.receive_buffer.consume(taken);
-            count += taken;
-        }
+        let bytes: &[u8] = self.receive_buffer.make_contiguous();
+        let bytes = bytes.get(..most).unwrap_or(bytes);
+        let count = bytes.len();
         if count > 0 {
+            take(bytes);
+            self.receive_buffer.drain(..count);
             // The buffer may have been full.
             self.waker.set();
         }
+        self.status.read_all = self.fin_received && self.receive_buffer.is_empty();
         count
     }
 
-    fn has_sent_all(&self) -> bool {
-        self.sent_all
-    }
-
-    fn has_read_all(&self) -> bool {
-        self.fin_received && self.receive_buffer.is_empty()
-    }
-
-    fn is_connected(&self) -> bool {
-        self.connection.is_some()
-    }
-
-    fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+    fn status(&self) -> &ConnectionStatus {
+        &self.status
     }
 
     fn stats(&mut self) -> QuicStats {
@@ -230,19 +222,5 @@ impl Connection for RuntimeConnection {
         if let Some(connection) = &self.connection {
             connection.close(code);
         }
-    }
-}
-
-/// Polls a future, if there is one, and returns its value when it is complete.
-fn poll_future<T>(
-    future: &mut Option<StackFuture<T>>,
-    context: &mut Context<'_>,
-) -> Result<Option<T>, StackError> {
-    match future.as_mut().map(|future| future.as_mut().poll(context)) {
-        Some(Poll::Ready(outcome)) => {
-            *future = None;
-            outcome.map(Some)
-        }
-        Some(Poll::Pending) | None => Ok(None),
     }
 }

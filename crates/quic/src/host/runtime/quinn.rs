@@ -1,15 +1,11 @@
 //! quinn with its own driver.
 
-use std::future::Future;
-use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use ::quinn::{Connection, Endpoint, EndpointConfig, Incoming, SendStream, TokioRuntime, VarInt};
+use ::quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, TokioRuntime, VarInt};
 
-use super::connection::{AsyncConnection, NewConnection, StackFuture};
-use super::{AsyncEndpoint, Runtime, connection};
+use super::connection::{AsyncConnection, StackFuture, Step};
+use super::{AsyncEndpoint, HandshakeSender, Runtime};
 use crate::Stack;
 use crate::host::configuration::define_configuration;
 use crate::host::{HostError, HostOptions, HostRole, QuicStats};
@@ -21,87 +17,68 @@ define_configuration!(Stack::Quinn, quinn_proto, quinn, [
 /// Creates a driver whose connections are quinn's.
 pub fn driver(options: &HostOptions, role: &HostRole<'_>) -> Result<Runtime, HostError> {
     let (client, server) = endpoint_configs(options, role, transport_config(options)?)?;
-    Runtime::start(options, client.is_some(), |socket| {
+    Runtime::start(options, async |socket, handshakes| {
         let (config, runtime) = (EndpointConfig::default(), Arc::new(TokioRuntime));
-        let mut endpoint = Endpoint::new(config, server, socket, runtime)?;
-        if let Some(client) = client {
-            endpoint.set_default_client_config(client);
-        }
-        Ok(Box::new(Quinn {
-            accepting: accept(&endpoint),
-            endpoint,
-            unverified: Arc::new(()),
-            unverified_max: options.unverified_max(),
-        }))
+        let endpoint = Endpoint::new(config, server, socket, runtime)?;
+        let idle = endpoint.clone();
+        let (accepting, unverified_max) = (endpoint.clone(), options.unverified_max());
+        tokio::spawn(accept(accepting, handshakes, unverified_max));
+        let connect = |config: ClientConfig| {
+            Box::new(move |to| -> StackFuture<Step> {
+                let (endpoint, config) = (endpoint.clone(), config.clone());
+                Box::pin(async move {
+                    let name = ccplane_link::identity::SUBJECT_NAME;
+                    let connecting = endpoint.connect_with(config, to, name)?;
+                    Ok(established(connecting.await?, true))
+                })
+            }) as _
+        };
+        Ok(AsyncEndpoint {
+            connect: client.map(connect),
+            idle: Box::pin(async move { idle.wait_idle().await }),
+        })
     })
 }
 
-struct Quinn {
-    endpoint: Endpoint,
-    accepting: Pin<Box<dyn Future<Output = Option<Incoming>> + Send>>,
-    /// Cloned for each handshake of a peer with an unverified address.
-    unverified: Arc<()>,
-    unverified_max: usize,
-}
-
-fn accept(endpoint: &Endpoint) -> Pin<Box<dyn Future<Output = Option<Incoming>> + Send>> {
-    let endpoint = endpoint.clone();
-    Box::pin(async move { endpoint.accept().await })
-}
-
-impl AsyncEndpoint for Quinn {
-    fn connect(&self, to: SocketAddr) -> StackFuture<NewConnection> {
-        let endpoint = self.endpoint.clone();
-        Box::pin(async move {
-            let connecting = endpoint.connect(to, ccplane_link::identity::SUBJECT_NAME)?;
-            Ok(established(connecting.await?, true))
-        })
-    }
-
-    fn poll_accept(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<StackFuture<NewConnection>>> {
-        loop {
-            let Some(incoming) = ready!(self.accepting.as_mut().poll(context)) else {
-                return Poll::Ready(None);
-            };
-            self.accepting = accept(&self.endpoint);
-            let verified = incoming.remote_address_validated();
-            if !verified && Arc::strong_count(&self.unverified) > self.unverified_max {
-                // Cannot fail, since the address is unverified.
-                let _ = incoming.retry();
-                continue;
-            }
-            let unverified = (!verified).then(|| Arc::clone(&self.unverified));
-            return Poll::Ready(Some(Box::pin(async move {
-                let _unverified = unverified;
-                Ok(established(incoming.await?, false))
-            })));
+/// Accepts connections until the endpoint ends.
+async fn accept(endpoint: Endpoint, handshakes: HandshakeSender, unverified_max: usize) {
+    // Cloned for each handshake of a peer with an unverified address.
+    let unverified = Arc::new(());
+    while let Some(incoming) = endpoint.accept().await {
+        let verified = incoming.remote_address_validated();
+        if !verified && Arc::strong_count(&unverified) > unverified_max {
+            // Cannot fail, since the address is unverified.
+            let _ = incoming.retry();
+            continue;
         }
-    }
-
-    fn wait_idle(&self) -> StackFuture<()> {
-        let endpoint = self.endpoint.clone();
-        Box::pin(async move {
-            endpoint.wait_idle().await;
-            Ok(())
-        })
+        let unverified = (!verified).then(|| Arc::clone(&unverified));
+        let handshake = async move {
+            let _unverified = unverified;
+            Ok(established(incoming.await?, false))
+        };
+        // Fails if the host was dropped.
+        let _ = handshakes.send(Box::pin(handshake));
     }
 }
 
-fn established(connection: Connection, client: bool) -> NewConnection {
+fn established(connection: Connection, client: bool) -> Step {
     let opening = connection.clone();
     let stream = async move {
-        let stream = if client {
-            opening.open_bi().await
-        } else {
-            opening.accept_bi().await
+        let (send, receive) = match client {
+            true => opening.open_bi().await?,
+            false => opening.accept_bi().await?,
         };
-        let (send, receive) = stream?;
-        Ok((Box::new(send) as _, Box::new(receive) as _))
+        let stopped = send.stopped();
+        let acknowledged = async {
+            match stopped.await? {
+                None => Ok(Step::SentAll),
+                Some(code) => Err(format!("the peer stopped the stream: {code}").into()),
+            }
+        };
+        let send = (Box::new(send) as _, Box::pin(acknowledged) as _);
+        Ok(Step::Opened(send, Box::new(receive)))
     };
-    (Box::new(connection), Box::pin(stream))
+    Step::Connected(Box::new(connection), Box::pin(stream))
 }
 
 impl AsyncConnection for Connection {
@@ -120,17 +97,5 @@ impl AsyncConnection for Connection {
 
     fn close(&self, code: u32) {
         Connection::close(self, VarInt::from_u32(code), &[]);
-    }
-}
-
-impl connection::SendStream for SendStream {
-    fn finish(mut self: Box<Self>) -> StackFuture<()> {
-        Box::pin(async move {
-            SendStream::finish(&mut self)?;
-            match self.stopped().await? {
-                None => Ok(()),
-                Some(code) => Err(format!("the peer stopped the stream: {code}").into()),
-            }
-        })
     }
 }

@@ -1,9 +1,7 @@
 //! s2n-quic with its own driver.
 
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::future::ready;
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use s2n_quic::client::Connect;
@@ -14,11 +12,10 @@ use s2n_quic::provider::event::events::{MtuUpdated, PacketLost, PacketSent, Reco
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta as Meta, Subscriber};
 use s2n_quic::provider::limits::Limits;
 use s2n_quic::provider::{io, tls};
-use s2n_quic::stream::SendStream;
 use s2n_quic::{Client, Connection, Server};
 
-use super::connection::{AsyncConnection, NewConnection, StackError, StackFuture};
-use super::{AsyncEndpoint, Runtime, connection};
+use super::connection::{AsyncConnection, StackError, Step};
+use super::{AsyncEndpoint, Runtime};
 use crate::Stack;
 use crate::host::{
     ALPN_PROTOCOL, HostError, HostOptions, HostRole, Native, QuicCongestion, QuicStats,
@@ -49,27 +46,55 @@ fn start(
     match role {
         HostRole::Client(trusted) => {
             let tls = ccplane_link::identity::client(ALPN_PROTOCOL, *trusted, None)?;
-            Runtime::start(options, true, |socket| {
+            Runtime::start(options, async |socket, handshakes| {
                 let client = Client::builder()
                     .with_tls(tls::rustls::Client::from(tls))?
                     .with_io(provider(socket)?)?
                     .with_limits(limits(options)?)?
                     .with_event(StatsRecorder)?
                     .with_congestion_controller(control)?;
-                Ok(Box::new(client.start()?))
+                let client = client.start()?;
+                let mut idle = client.clone();
+                // The end of a client is not reported.
+                tokio::spawn(async move { handshakes.closed().await });
+                Ok(AsyncEndpoint {
+                    connect: Some(Box::new(move |to| {
+                        let name = ccplane_link::identity::SUBJECT_NAME;
+                        let attempt = client.connect(Connect::new(to).with_server_name(name));
+                        Box::pin(async move { Ok(established(attempt.await?, true)) })
+                    })),
+                    idle: Box::pin(async move { idle.wait_idle().await.unwrap_or_default() }),
+                })
             })
         }
         HostRole::Server(identity) => {
             let tls = identity.server(ALPN_PROTOCOL, &[])?;
-            Runtime::start(options, false, |socket| {
+            Runtime::start(options, async |socket, handshakes| {
                 let server = Server::builder()
                     .with_tls(tls::rustls::Server::from(tls))?
                     .with_io(provider(socket)?)?
                     .with_limits(limits(options)?)?
-                    .with_endpoint_limits(ConnectionLimiter::new(options)?)?
+                    .with_endpoint_limits(ConnectionLimiter {
+                        connections_max: options.connections_max,
+                        default: endpoint_limits::Default::builder()
+                            .with_inflight_handshake_limit(options.unverified_max())?
+                            .build()?,
+                    })?
                     .with_event(StatsRecorder)?
                     .with_congestion_controller(control)?;
-                Ok(Box::new(server.start()?))
+                let mut server = server.start()?;
+                tokio::spawn(async move {
+                    while let Some(connection) = server.accept().await {
+                        let established = ready(Ok(established(connection, false)));
+                        // Fails if the host was dropped.
+                        let _ = handshakes.send(Box::pin(established));
+                    }
+                });
+                Ok(AsyncEndpoint {
+                    connect: None,
+                    // s2n-quic has no such function for a server.
+                    idle: Box::pin(async { tokio::time::sleep(SERVER_CLOSE_TIME).await }),
+                })
             })
         }
     }
@@ -103,18 +128,6 @@ struct ConnectionLimiter {
     default: endpoint_limits::Default,
 }
 
-impl ConnectionLimiter {
-    fn new(options: &HostOptions) -> Result<ConnectionLimiter, StackError> {
-        let default = endpoint_limits::Default::builder()
-            .with_inflight_handshake_limit(options.unverified_max())?
-            .build()?;
-        Ok(ConnectionLimiter {
-            connections_max: options.connections_max,
-            default,
-        })
-    }
-}
-
 impl Limiter for ConnectionLimiter {
     fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
         if attempt.connection_count >= self.connections_max {
@@ -124,47 +137,9 @@ impl Limiter for ConnectionLimiter {
     }
 }
 
-impl AsyncEndpoint for Client {
-    fn connect(&self, to: SocketAddr) -> StackFuture<NewConnection> {
-        let to = Connect::new(to).with_server_name(ccplane_link::identity::SUBJECT_NAME);
-        let attempt = Client::connect(self, to);
-        Box::pin(async move { established(attempt.await?, true) })
-    }
-
-    fn wait_idle(&self) -> StackFuture<()> {
-        let mut client = self.clone();
-        Box::pin(async move { Ok(Client::wait_idle(&mut client).await?) })
-    }
-}
-
-impl AsyncEndpoint for Server {
-    fn poll_accept(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<StackFuture<NewConnection>>> {
-        let accepted = Server::poll_accept(self, context);
-        accepted.map(|connection| {
-            let established = established(connection?, false);
-            Some(Box::pin(std::future::ready(established)) as _)
-        })
-    }
-
-    /// A server of s2n-quic has no such function.
-    fn wait_idle(&self) -> StackFuture<()> {
-        Box::pin(async {
-            tokio::time::sleep(SERVER_CLOSE_TIME).await;
-            Ok(())
-        })
-    }
-}
-
-fn established(connection: Connection, client: bool) -> Result<NewConnection, StackError> {
+fn established(connection: Connection, client: bool) -> Step {
     let (mut handle, mut acceptor) = connection.split();
-    let stats = handle.query_event_context(SharedStats::clone)?;
-    let connection = S2nConnection {
-        handle: handle.clone(),
-        stats,
-    };
+    let connection = handle.clone();
     let stream = async move {
         let stream = if client {
             handle.open_bidirectional_stream().await?
@@ -173,85 +148,54 @@ fn established(connection: Connection, client: bool) -> Result<NewConnection, St
             stream.ok_or("the peer closed the connection")?
         };
         let (receive, send) = stream.split();
-        Ok((Box::new(send) as _, Box::new(receive) as _))
+        // The shutdown waits for the acknowledgement.
+        let send = (Box::new(send) as _, Box::pin(ready(Ok(Step::SentAll))) as _);
+        Ok(Step::Opened(send, Box::new(receive)))
     };
-    Ok((Box::new(connection), Box::pin(stream)))
+    Step::Connected(Box::new(connection), Box::pin(stream))
 }
 
-struct S2nConnection {
-    handle: Handle,
-    stats: SharedStats,
-}
-
-impl AsyncConnection for S2nConnection {
+impl AsyncConnection for Handle {
     fn stats(&self) -> QuicStats {
-        let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        QuicStats {
-            srtt: ccplane_units::Duration::from_nanos(load(&self.stats.srtt_ns)),
-            cwnd: load(&self.stats.cwnd),
-            mtu: u16::try_from(load(&self.stats.mtu)).unwrap_or(u16::MAX),
-            sent: load(&self.stats.sent),
-            lost: load(&self.stats.lost),
-            ..QuicStats::default()
-        }
+        // Fails only if the stack has panicked.
+        self.query_event_context(QuicStats::clone)
+            .unwrap_or_default()
     }
 
     fn close(&self, code: u32) {
-        self.handle.close(code.into());
+        Handle::close(self, code.into());
     }
 }
-
-impl connection::SendStream for SendStream {
-    fn finish(mut self: Box<Self>) -> StackFuture<()> {
-        Box::pin(async move { Ok(self.close().await?) })
-    }
-}
-
-/// Statistics of a connection, written at every packet without a lock.
-#[derive(Default)]
-struct AtomicStats {
-    srtt_ns: AtomicU64,
-    cwnd: AtomicU64,
-    mtu: AtomicU64,
-    sent: AtomicU64,
-    lost: AtomicU64,
-}
-
-type SharedStats = Arc<AtomicStats>;
 
 /// Event subscriber that records the statistics of each connection.
 struct StatsRecorder;
 
 impl Subscriber for StatsRecorder {
-    type ConnectionContext = SharedStats;
+    type ConnectionContext = QuicStats;
 
-    fn create_connection_context(&mut self, _: &Meta, _: &ConnectionInfo) -> SharedStats {
-        SharedStats::default()
+    fn create_connection_context(&mut self, _: &Meta, _: &ConnectionInfo) -> QuicStats {
+        QuicStats::default()
     }
 
-    fn on_packet_sent(&mut self, stats: &mut SharedStats, _: &Meta, _: &PacketSent) {
-        stats.sent.fetch_add(1, Ordering::Relaxed);
+    fn on_packet_sent(&mut self, stats: &mut QuicStats, _: &Meta, _: &PacketSent) {
+        stats.sent += 1;
     }
 
-    fn on_packet_lost(&mut self, stats: &mut SharedStats, _: &Meta, event: &PacketLost<'_>) {
-        let lost = u64::from(!event.is_mtu_probe);
-        stats.lost.fetch_add(lost, Ordering::Relaxed);
+    fn on_packet_lost(&mut self, stats: &mut QuicStats, _: &Meta, event: &PacketLost<'_>) {
+        stats.lost += u64::from(!event.is_mtu_probe);
     }
 
     fn on_recovery_metrics(
         &mut self,
-        stats: &mut SharedStats,
+        stats: &mut QuicStats,
         _: &Meta,
         event: &RecoveryMetrics<'_>,
     ) {
-        let srtt = u64::try_from(event.smoothed_rtt.as_nanos()).unwrap_or(u64::MAX);
-        stats.srtt_ns.store(srtt, Ordering::Relaxed);
-        let cwnd = event.congestion_window.into();
-        stats.cwnd.store(cwnd, Ordering::Relaxed);
+        stats.srtt = event.smoothed_rtt.into();
+        stats.cwnd = event.congestion_window.into();
     }
 
-    fn on_mtu_updated(&mut self, stats: &mut SharedStats, _: &Meta, event: &MtuUpdated) {
-        let mtu = event.mtu.into();
-        stats.mtu.store(mtu, Ordering::Relaxed);
+    fn on_mtu_updated(&mut self, stats: &mut QuicStats, _: &Meta, event: &MtuUpdated) {
+        stats.mtu = event.mtu;
     }
 }

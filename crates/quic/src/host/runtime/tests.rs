@@ -7,36 +7,8 @@ use super::*;
 use crate::Stack;
 use crate::host::{Native, QuicCongestion, QuicStats};
 
-/// Stack whose connections panic when they open their stream.
-enum BrokenStack {
-    Client,
-    EndedServer,
-    PanickingServer,
-}
-
+/// Connection whose stack panics when it opens the stream.
 struct BrokenConnection;
-
-impl AsyncEndpoint for BrokenStack {
-    fn connect(&self, _to: SocketAddr) -> StackFuture<NewConnection> {
-        let opening = Box::pin(poll_fn(|_| panic!("a stack may panic")));
-        Box::pin(ready(Ok((Box::new(BrokenConnection) as _, opening as _))))
-    }
-
-    fn poll_accept(
-        &mut self,
-        _context: &mut Context<'_>,
-    ) -> Poll<Option<StackFuture<NewConnection>>> {
-        match self {
-            BrokenStack::Client => Poll::Pending,
-            BrokenStack::EndedServer => Poll::Ready(None),
-            BrokenStack::PanickingServer => panic!("a stack may panic"),
-        }
-    }
-
-    fn wait_idle(&self) -> StackFuture<()> {
-        Box::pin(ready(Ok(())))
-    }
-}
 
 impl AsyncConnection for BrokenConnection {
     fn stats(&self) -> QuicStats {
@@ -46,7 +18,16 @@ impl AsyncConnection for BrokenConnection {
     fn close(&self, _code: u32) {}
 }
 
-fn host(stack: BrokenStack) -> Runtime {
+fn connect(_to: SocketAddr) -> StackFuture<Step> {
+    let opening = Box::pin(poll_fn(|_| panic!("a stack may panic")));
+    Box::pin(ready(Ok(Step::Connected(
+        Box::new(BrokenConnection),
+        opening,
+    ))))
+}
+
+/// Creates a client, or a server whose stack runs `serve` once.
+fn host(serve: Option<fn(HandshakeSender)>) -> Runtime {
     let options = HostOptions {
         stack: Stack::Quinn,
         local: ([127, 0, 0, 1], 0).into(),
@@ -58,17 +39,31 @@ fn host(stack: BrokenStack) -> Runtime {
         per_address: 1,
         congestion: QuicCongestion::Native(Native::Cubic),
     };
-    let client = matches!(stack, BrokenStack::Client);
-    Runtime::start(&options, client, |_| Ok(Box::new(stack))).unwrap()
+    let make = async |_, handshakes: HandshakeSender| {
+        match serve {
+            Some(serve) => {
+                let _ = tokio::spawn(async move { serve(handshakes) }).await;
+            }
+            None => std::mem::forget(handshakes),
+        }
+        Ok(AsyncEndpoint {
+            connect: serve.is_none().then(|| Box::new(connect) as _),
+            idle: Box::pin(ready(())),
+        })
+    };
+    Runtime::start(&options, make).unwrap()
 }
 
 #[test]
 fn a_connection_whose_stack_panics_has_failed_and_can_be_closed() {
-    let mut host = host(BrokenStack::Client);
+    let mut host = host(None);
     let id = host.connect(([127, 0, 0, 1], 9).into()).unwrap();
     assert!(host.process().unwrap());
     let connection = host.connection_mut(id).unwrap();
-    assert_eq!(connection.failure(), Some("the stack failed"));
+    assert_eq!(
+        connection.status().failure.as_deref(),
+        Some("the stack failed")
+    );
     assert_eq!(connection.write(b"data"), 0);
     connection.close(false);
     assert!(host.process().is_ok() && host.connection_count() == 0);
@@ -76,8 +71,9 @@ fn a_connection_whose_stack_panics_has_failed_and_can_be_closed() {
 
 #[test]
 fn a_host_whose_stack_has_ended_reports_it() {
-    for stack in [BrokenStack::EndedServer, BrokenStack::PanickingServer] {
-        let mut host = host(stack);
+    let serve: [fn(HandshakeSender); 2] = [drop, |_handshakes| panic!("a stack may panic")];
+    for serve in serve {
+        let mut host = host(Some(serve));
         for _ in 0..2 {
             let why = host.process().unwrap_err().to_string();
             assert!(why.contains("quinn has ended"), "{why}");
