@@ -178,6 +178,16 @@ fn a_page_is_written_and_replaced_only_with_force() {
     ] {
         assert!(html.contains(part), "no {part} in {html}");
     }
+    // One row per run, those of the gate before those of the score.
+    let runs = fs::read_to_string(page.with_extension("csv")).expect("a table");
+    assert!(runs.starts_with("run,part,case,algorithm,seed,"), "{runs}");
+    let parts: Vec<&str> = runs
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split(',').nth(1))
+        .collect();
+    assert!(parts.is_sorted() && parts.contains(&"score"), "{parts:?}");
+    assert!(page.with_extension("parquet").exists());
     let again = arena(&[]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
     assert!(arena(&["--force"]).status.success());

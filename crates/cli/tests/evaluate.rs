@@ -1,5 +1,6 @@
 //! `ccplane evaluate`: its output for people and for scripts.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -43,6 +44,52 @@ fn an_evaluation_writes_its_results_and_is_not_overwritten() {
         fs::read(path.join("evaluation.html")).expect("the page"),
         page
     );
+}
+
+#[test]
+fn several_algorithms_have_a_leaderboard_and_one_table_of_runs() {
+    let path = unused_path("evaluate-several");
+    let command = "evaluate --alg reno,cubic,reno --quick --only start-up,bufferbloat --json --out";
+    let printed = printed_json(ccplane(command).arg(&path));
+    let evaluations = printed["evaluations"].as_array().expect("a list");
+    let names: Vec<_> = evaluations.iter().map(|one| &one["algorithm"]).collect();
+    assert!(
+        names.len() == 2 && names.contains(&&Value::from("cubic")),
+        "{names:?}"
+    );
+    let read = |name: &str| fs::read_to_string(path.join(name)).expect(name);
+    let kept: Value = serde_json::from_str(&read("evaluation.json")).expect("JSON");
+    assert_eq!(kept["evaluations"], printed["evaluations"]);
+    let page = read("leaderboard.html");
+    for name in ["reno", "cubic"] {
+        let link = format!("href=\"{name}/evaluation.html#start-up\"");
+        assert!(page.contains(&link), "{link}");
+        let own: Value =
+            serde_json::from_str(&read(&format!("{name}/evaluation.json"))).expect("JSON");
+        assert!(evaluations.contains(&own), "{name}");
+        assert!(read(&format!("{name}/evaluation.html")).contains("start-up"));
+    }
+    // The reference is the same for both, so its runs are made once.
+    let runs = read("runs.csv");
+    let mut lines = runs.lines();
+    assert!(
+        lines
+            .next()
+            .is_some_and(|line| line.starts_with("run,question,case,algorithm,seed,")),
+        "{runs}"
+    );
+    let identities: BTreeSet<&str> = lines
+        .clone()
+        .filter_map(|line| line.split(',').next())
+        .collect();
+    assert_eq!(identities.len(), lines.clone().count(), "{runs}");
+    let of = |algorithm: &str| {
+        let cell = format!(",{algorithm},1,");
+        lines.clone().filter(|line| line.contains(&cell)).count()
+    };
+    assert!(of("reno") > 0 && of("reno") == of("cubic"), "{runs}");
+    assert_eq!(of("native:cubic"), of("reno"), "{runs}");
+    assert!(path.join("runs.parquet").exists());
 }
 
 #[test]
