@@ -6,18 +6,19 @@
 # source = "Mittal et al., NSDI 2014, section 5.3 and figure 15, as digitised by those who repeated it"
 # takes = "15 minutes on real packets, two with --quick; a second of it simulated"
 # ///
+import functools
+
 import polars as pl
 
 from paper import Paper, cell, plt
 from rc3_model import FIGURE_15, FIGURE_15_SIZES as SIZES, saving
 
-CUBIC, RENO = "native:cubic-without-hystart", "native:reno"
-LABELS, KINDS = {"tcp": "TCP", "rc3": "RC3"}, ("paper, simulated", "paper, real")
+CUBIC, RENO, LABELS = "native:cubic-without-hystart", "native:reno", {"tcp": "TCP", "rc3": "RC3"}
 FIGURES = {"10g": "15(a), 10 Gbit/s", "1g": "15(b), 1 Gbit/s"}
 SETUPS = {"1g": ("1g", "15(b): 1 Gbit/s, 20 ms"), "1g_by10": ("1g", "15(b), time stretched by 10: 100 Mbit/s, 200 ms"),
           "10g_by100": ("10g", "15(a), time stretched by 100: 100 Mbit/s, 2 s")}
 SENDERS = {"kernel_cubic": "kernel, Cubic", "kernel_reno": "kernel, NewReno", "udp_tcp": "ours, TCP", "udp": "ours, RC3"}
-SAVED = ["saved, %", *KINDS]
+SAVED = ["saved, %", *(KINDS := ("paper, simulated", "paper, real"))]
 PUBLISHED = {figure: [list(map(saving, *bars)) for bars in zip(*times.values())] for figure, times in FIGURE_15.items()}
 
 paper = Paper(
@@ -25,24 +26,20 @@ paper = Paper(
         "The published bars were read off the paper's figure by those who repeated the testbed, to about 0.4 ms: the "
         "shortest possible time is 30.0 ms and their bar 29.6. A time counts from the request for the connection to "
         "the last byte, at least 1.5 round trips and the flow's transmission, as in the paper's simulations.",
-        "Stretched ACKs: the receiver coalesces packets that arrive at line rate and acknowledges them once, and the "
-        "sender counts two of them. It is the paper's explanation of its slower TCP on real hardware at 10 Gbit/s; "
-        "it does not state how many packets were coalesced. RC3 hardly needs the window and hardly changes."],
+        "Stretched ACKs: the receiver acknowledges packets that arrive at line rate once, and the sender counts two of "
+        "them: the paper's explanation of its slower TCP on real hardware at 10 Gbit/s, without the number of packets. RC3 "
+        "hardly needs the window and hardly changes."],
     deviations=[
-        "A link between two hosts with packets of 1460 in 1500 bytes, initial window 10 (the paper: Linux 3.2, whose "
-        "initial window is 10), and no other host, card or switch. One run of each: nothing in it is random.",
-        "Cubic without HyStart: slow start ends at a loss, which does not happen here. The paper does not mention "
-        "HyStart."])
+        "A link between two hosts with packets of 1460 in 1500 bytes, initial window 10 as in the paper's Linux 3.2, and no "
+        "other host, card or switch. One run of each: nothing in it is random.",
+        "Cubic without HyStart, which the paper does not mention: slow start ends at a loss, which does not happen here."])
 ms = {(f"{row['rate_mbit'] / 1e3:g}g", row["size"], row["start"], row["contender"], row["acks"]): row["completion_mean_ms"]
       for row in paper.runs().iter_rows(named=True)}
+one_decimal = functools.partial(map, functools.partial(cell, digits=1))
 
 
 def saved(figure, size, acks=1):
     return saving(*(ms[figure, size, start, CUBIC, acks] for start in LABELS))
-
-
-def one_decimal(values):
-    return [cell(value, 1) for value in values]
 
 
 def draw_bars(axis, figure, title):
@@ -99,9 +96,8 @@ flows = paper.series("flows", "linux")
 if len(flows):
     paper.remarks.append(
         "Real packets: from the first byte written on an open connection to the answer of one byte, plus half a round "
-        "trip, as those who repeated the testbed measured it (CS244, Stanford 2015); lines are the extremes. Stretched "
-        "times are divided by their factor. Packets carry 1,460 bytes of payload, as theirs: 1,500 bytes in the kernel's "
-        "TCP, without its time stamps, and 1,531 in ours.")
+        "trip, as in the repeated testbed (CS244, Stanford 2015); lines are the extremes. Stretched times are divided by "
+        "their factor. Packets carry 1,460 bytes of payload, as theirs: 1,500 bytes in kernel TCP, and 1,531 in ours.")
     paper.deviations.append(
         "Real packets: kernel TCP and our transport cross the emulator one after the other and not on 10 Gbit/s cards, "
         "which it cannot carry; our transport resends after 5 s, not 1 s, before a round trip is measured.")
