@@ -97,7 +97,8 @@ if len(flows):
     paper.remarks.append(
         "Real packets: from the first byte written on an open connection to the answer of one byte, plus half a round "
         "trip, as in the repeated testbed (CS244, Stanford 2015); lines are the extremes. Stretched times are divided by "
-        "their factor. Packets carry 1,460 bytes of payload, as theirs: 1,500 bytes in kernel TCP, and 1,531 in ours.")
+        "their factor. Packets carry 1,460 bytes of payload, as theirs: 1,500 bytes in kernel TCP, which has no time stamps, "
+        "and 1,531 in ours.")
     paper.deviations.append(
         "Real packets: kernel TCP and our transport cross the emulator one after the other and not on 10 Gbit/s cards, "
         "which it cannot carry; our transport resends after 5 s, not 1 s, before a round trip is measured.")
@@ -106,7 +107,7 @@ if len(flows):
     times = {row[:3]: row[3:] for row in found.iter_rows()}
     drawn, panels = plt.subplots(1, 3, sharey=True, figsize=(10, 3.8))
     for axis, (setup, (figure, name)) in zip(panels, SETUPS.items()):
-        draw_bars(axis, figure, name)
+        draw_bars(axis, figure, name.split(":")[0])
         lines, medians = [SIZES], {}
         for number, (sender, label) in enumerate(SENDERS.items()):
             medians[sender], low, high = zip(*(times[setup, sender, size] for size in SIZES))
