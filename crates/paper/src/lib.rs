@@ -20,11 +20,8 @@ mod program;
 mod rc3_fairness;
 mod rc3_fct;
 mod rc3_internet2;
-mod rc3_lone;
-mod rc3_model;
 mod rc3_priority;
-mod rc3_theory;
-mod rc3_who;
+mod rc3_transport;
 mod replay;
 mod script;
 mod simulations;
@@ -192,11 +189,6 @@ const CODE: &[Experiment] = &[
     systems::CCP,
     dx_accuracy::EXPERIMENT,
     systems::DX,
-    rc3_model::EXPERIMENT,
-    rc3_fct::EXPERIMENT,
-    rc3_internet2::EXPERIMENT,
-    rc3_fairness::EXPERIMENT,
-    rc3_priority::EXPERIMENT,
     systems::RC3,
     systems::BUNDLER,
     systems::ALL,

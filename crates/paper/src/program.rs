@@ -10,7 +10,7 @@ use ccplane_lab::{Error, Progress};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Datapath, Options, loopback};
+use crate::{Datapath, Options, loopback, rc3_fairness, rc3_fct, rc3_internet2, rc3_priority};
 
 /// Code that makes the tables of a script, on one datapath or several.
 #[derive(Debug)]
@@ -31,6 +31,10 @@ pub(crate) const PROGRAMS: &[Program] = &[
     loopback::INTERVAL,
     loopback::SCALABILITY,
     loopback::SLOW_ALGORITHM,
+    rc3_internet2::PROGRAM,
+    rc3_fct::PROGRAM,
+    rc3_priority::PROGRAM,
+    rc3_fairness::PROGRAM,
 ];
 
 /// Tables of a program, by name.

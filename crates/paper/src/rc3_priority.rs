@@ -1,256 +1,293 @@
-//! RC3, figures 16 and 17, on real packets: a flow of high priority and one of low priority, at a
-//! host's own link and at a switch; the second begins half-way. The simulations are
-//! `papers/rc3/priority.toml`.
+//! RC3, figures 16 and 17, on real packets: kernel TCP, at a host that sends both flows over its
+//! own link, and at a switch to which two hosts send one flow each. `papers/rc3/priority.toml`
+//! simulates the figures.
 
-mod packets;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use ccplane_algorithms::Registry;
-use ccplane_qdisc::Size;
-use ccplane_report::TargetRange;
-use ccplane_report::chart::{Axis, Chart, ChartSeries};
+use ccplane_emu::{EmuConfig, Emulator, LinkConfig};
+use ccplane_host::Namespace;
+use ccplane_lab::parts::Disturbed;
+use ccplane_lab::{Error, Progress, ProgressStep, metrics};
+use ccplane_qdisc::marking::dscp_of;
+use ccplane_qdisc::{LineSpec, QueueSpec, Size};
+use ccplane_testbed::ends::inside;
+use ccplane_testbed::machine::MachineWatch;
+use ccplane_testbed::traffic::{self, monotonic_ns, wait_until};
+use ccplane_testbed::{BackendError, longest_stall, wire};
 use ccplane_units::{Duration, Rate};
+use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
-use super::page::{Findings, cell};
-use super::rc3_theory::WIRE;
-use super::{Datapath, Experiment, Options, Outcome, Run};
-use ccplane_lab::Error;
-use ccplane_lab::Progress;
-use ccplane_lab::metrics::{self, Distribution};
+use super::program::{Program, Tables};
+use super::{Datapath, Options};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "rc3-priority-packets",
-    title: "A flow of high priority and one of low priority share a link, on real packets",
-    source: "Mittal et al., Recursively Cautious Congestion Control, NSDI 2014, figures 16 and 17",
-    takes: "90 seconds; 30 seconds with --quick",
+pub(super) const PROGRAM: Program = Program {
+    script: "rc3/priority",
     on: &[Datapath::Linux],
     repeats: None,
-    run: Run::Code(real),
+    measure,
 };
 
-/// The published repetition had links of 100 Mbit/s and 2 ms.
+/// Rate and delay of the links in the published repetition.
 const RATE: Rate = Rate::from_bits_per_sec(100_000_000);
 const DELAY: Duration = Duration::from_millis(2);
 /// Capacity of the bottleneck's queue over all bands.
 const BUFFER: Size = Size::Packets(250);
-/// Sample interval.
-const LOOK: Duration = Duration::from_millis(200);
-/// Samples after the start of a flow that do not count: the flow starts up, and packets of the
-/// other one are still queued.
-const SETTLING: usize = 2;
-/// Bytes of payload in a packet of 1,500.
-const PAYLOAD: u64 = 1_448;
-/// Prefix of the results.
-const KEY: &str = "priority_high_share_packets";
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
+/// Time after which a blocked call checks whether to stop.
+const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Point at which the two flows meet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// Both leave one host, over a direct link.
-    Host,
-    /// Two hosts send to a third through a switch.
-    Switch,
-}
+/// Device at which the two flows meet, and the order in which they start: names in the sweep.
+const CASES: [(&str, &str); 4] = [
+    ("host", "high_joins"),
+    ("host", "low_joins"),
+    ("switch", "high_joins"),
+    ("switch", "low_joins"),
+];
 
-/// Order of the two flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    HighJoinsLow,
-    LowJoinsHigh,
-}
-
-/// Case of the experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Case {
-    place: Place,
-    order: Order,
-}
-
-impl Case {
-    const ALL: [Case; 4] = [
-        Case::of(Place::Host, Order::HighJoinsLow),
-        Case::of(Place::Host, Order::LowJoinsHigh),
-        Case::of(Place::Switch, Order::HighJoinsLow),
-        Case::of(Place::Switch, Order::LowJoinsHigh),
-    ];
-
-    const fn of(place: Place, order: Order) -> Case {
-        Case { place, order }
-    }
-
-    fn place(self) -> &'static str {
-        match self.place {
-            Place::Host => "host",
-            Place::Switch => "switch",
-        }
-    }
-
-    fn order(self) -> &'static str {
-        match self.order {
-            Order::HighJoinsLow => "high joins low",
-            Order::LowJoinsHigh => "low joins high",
-        }
-    }
-
-    /// Returns its name in results and files.
-    fn key(self) -> String {
-        let order = match self.order {
-            Order::HighJoinsLow => "high_joins",
-            Order::LowJoinsHigh => "low_joins",
-        };
-        format!("{}_{order}", self.place())
-    }
-}
-
-/// Throughput of the flows of high and low priority in each sample, Mbit/s of payload.
+/// Throughput of the two flows in each sample, Mbit/s of payload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Rates {
     high: Vec<f64>,
     low: Vec<f64>,
-    /// True if the emulator was on time and the machine did not disturb the run.
-    sound: bool,
-    /// Disturbances by the machine.
-    disturbed: Vec<String>,
+    on_time: bool,
+    disturbances: Vec<String>,
 }
 
-/// Returns the capacity of the link for payload, Mbit/s.
-fn capacity() -> f64 {
-    metrics::mbits(RATE.bytes_per_sec(), 1_000_000_000) * PAYLOAD as f64 / WIRE as f64
+/// Row of the table of runs.
+#[derive(Serialize)]
+struct RunRow {
+    run: String,
+    place: &'static str,
+    order: &'static str,
+    duration_s: f64,
+    complaints: Option<&'static str>,
+    disturbances: Option<String>,
 }
 
-/// Returns the mean of the counted samples before the second flow starts.
-fn alone(rates: &[f64]) -> Option<f64> {
-    mean(rates.get(SETTLING..rates.len() / 2)?)
+/// Row of the table of samples. The time is the end of the sample.
+#[derive(Serialize)]
+struct SampleRow {
+    run: String,
+    workload: &'static str,
+    s: f64,
+    mbit: f64,
 }
 
-/// Returns the mean of the counted samples while both send.
-fn both(rates: &[f64]) -> Option<f64> {
-    mean(rates.get(rates.len() / 2 + SETTLING..)?)
-}
-
-/// Returns the share of the capacity of the high-priority flow while both send.
-fn high_share(rates: &Rates) -> Option<f64> {
-    Some(both(&rates.high)? / capacity())
-}
-
-fn mean(rates: &[f64]) -> Option<f64> {
-    Distribution::new(rates.iter().copied()).mean()
-}
-
-fn real(
+fn measure(
     options: &Options,
-    _registry: &Registry,
+    _: Datapath,
+    _: &Registry,
     progress: &dyn Progress,
-) -> Result<Outcome, Error> {
-    let mut findings = Findings::default();
-    tell(&mut findings, &packets::meet(options, progress)?);
-    findings.remark(packets::how());
-    findings.finish(&EXPERIMENT, options)
-}
-
-fn tell(findings: &mut Findings, cases: &[(Case, Rates)]) {
-    findings.compare(
-        KEY,
-        "what the flow of high priority has of the link beside the other, the least of all four cases, real packets",
-        cases
-            .iter()
-            .filter_map(|(_, rates)| high_share(rates))
-            .min_by(f64::total_cmp),
-        "",
-        TargetRange::AtLeast(0.95),
-    );
-    for (case, rates) in cases {
-        findings.figure(format!("{KEY}_{}", case.key()), high_share(rates));
-    }
-    let unsound = cases.iter().filter(|(_, rates)| !rates.sound).count();
-    findings.disturbed(unsound, cases.len());
-    let rows = cases.iter().map(|(case, rates)| {
-        vec![
-            case.place().to_owned(),
-            case.order().to_owned(),
-            cell(alone(&rates.high), 1),
-            cell(alone(&rates.low), 1),
-            cell(both(&rates.high), 1),
-            cell(both(&rates.low), 1),
-        ]
-    });
-    findings.table(
-        format!(
-            "Mbit/s of payload, of {:.1}, real packets; without {} ms after a flow begins",
-            capacity(),
-            LOOK.as_millis() * SETTLING as u64
-        ),
-        &[
-            "at a",
-            "order",
-            "alone\nhigh",
-            "alone\nlow",
-            "both\nhigh",
-            "both\nlow",
-        ],
-        rows.collect(),
-    );
-    let charts: Vec<Chart> = cases
-        .iter()
-        .map(|(case, rates)| chart(*case, rates))
-        .collect();
-    findings.picture("Throughput over time, real packets", &charts);
-}
-
-fn chart(case: Case, rates: &Rates) -> Chart {
-    let line = |name: &str, n: usize, rates: &[f64]| {
-        let points = (1u32..)
-            .zip(rates)
-            .map(|(look, rate)| (f64::from(look) * LOOK.as_secs_f64(), *rate));
-        ChartSeries::new(name, n, points.collect::<Vec<_>>())
-    };
-    Chart {
-        title: format!("at a {}, {}: Mbit/s", case.place(), case.order()),
-        x: Axis::linear("time, s"),
-        // A sample may exceed the link's rate by packets that waited in the sample before.
-        y: Axis::linear("").with_range(
-            0.0,
-            metrics::mbits(RATE.bytes_per_sec(), 1_000_000_000) * 1.05,
-        ),
-        lines: vec![
-            line("high priority", 0, &rates.high),
-            line("low priority", 1, &rates.low),
-        ],
-        guides: Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The second flow starts at the tenth sample, and counts from two samples later.
-    #[test]
-    fn the_least_share_of_all_cases_is_judged() {
-        let half = |first: f64, second: f64| [vec![first; 10], vec![second; 10]].concat();
-        let cases = Case::ALL.map(|case| {
-            let least = case == Case::of(Place::Switch, Order::LowJoinsHigh);
-            let mut rates = Rates {
-                high: half(90.0, if least { 48.0 } else { capacity() }),
-                low: half(0.0, 2.0),
-                sound: !least,
-                disturbed: Vec::new(),
-            };
-            (rates.high[10], rates.high[11]) = (0.0, 0.0);
-            (case, rates)
+) -> Result<Tables, Error> {
+    let duration = Duration::from_secs(if options.quick { 6 } else { 20 });
+    let (mut runs, mut samples) = (Vec::new(), Vec::new());
+    for (n, (place, order)) in CASES.into_iter().enumerate() {
+        let name = format!("{place}_{order}");
+        let step = ProgressStep::begin(progress, n, CASES.len(), &name);
+        if progress.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let rates = options.parts().part(
+            &format!("packets-{name}.json"),
+            &duration.to_string(),
+            |rates: &Rates| Disturbed::from(&rates.disturbances),
+            || run(place, order, duration, &step),
+        )?;
+        for (workload, rates) in [("high", &rates.high), ("low", &rates.low)] {
+            samples.extend((1u32..).zip(rates).map(|(sample, mbit)| SampleRow {
+                run: name.clone(),
+                workload,
+                s: f64::from(sample) * SAMPLE_INTERVAL.as_secs_f64(),
+                mbit: *mbit,
+            }));
+        }
+        let disturbances = rates.disturbances.join("; ");
+        runs.push(RunRow {
+            run: name,
+            place,
+            order,
+            duration_s: duration.as_secs_f64(),
+            complaints: (!rates.on_time).then_some("the emulator was late"),
+            disturbances: (!disturbances.is_empty()).then_some(disturbances),
         });
-        let mut findings = Findings::default();
-        tell(&mut findings, &cases);
-        let figures = findings.figures();
-        let share = |key: &str| figures[&format!("{KEY}{key}")].as_f64().unwrap();
-        assert_eq!(share("_host_high_joins"), 1.0);
-        assert!(
-            (share("") - 48.0 / capacity()).abs() < 1e-4 && share("") == share("_switch_low_joins")
-        );
-        assert_eq!(figures[crate::page::UNSOUND], 1);
-        assert_eq!(
-            (alone(&cases[0].1.high), both(&cases[0].1.low)),
-            (Some(90.0), Some(2.0))
-        );
     }
+    let mut tables = Tables::default();
+    tables.add("runs", &runs)?;
+    tables.add("samples", &samples)?;
+    Ok(tables)
+}
+
+/// Makes one run: both flows share the link.
+fn run(
+    place: &str,
+    order: &str,
+    duration: Duration,
+    progress: &dyn Progress,
+) -> Result<Rates, Error> {
+    let link = LinkConfig {
+        line: LineSpec::Constant(RATE),
+        delay: DELAY,
+        queue: QueueSpec::Prio {
+            bands: 6,
+            shared: true,
+            limit: BUFFER,
+        },
+        ..LinkConfig::default()
+    };
+    let config = EmuConfig {
+        forward: link.clone(),
+        reverse: link,
+        log_records: 0,
+        ..EmuConfig::default()
+    };
+    let emulator =
+        Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
+    let hosts = match place {
+        "host" => [emulator.sender_ns().clone(), emulator.sender_ns().clone()],
+        _ => hosts(&emulator)?,
+    };
+    let [high, low] = [(0, &hosts[0]), (1, &hosts[1])].map(|(band, host)| {
+        let listener = inside(emulator.receiver_ns(), "listen", || {
+            traffic::listen(emulator.receiver_addr(), 4 << 20)
+        })?;
+        let sender = inside(host, "connect", || {
+            let sender = traffic::connect(listener.local_addr()?, "cubic", 4 << 20)?;
+            let tos = i32::from(dscp_of(band)) << 2;
+            setsockopt(&sender, sockopt::Ipv4Tos, &tos)?;
+            Ok(sender)
+        })?;
+        let accept = || {
+            let accepted = traffic::accept(&listener, &[sender.try_clone()?])?.pop();
+            accepted.ok_or_else(|| io::Error::other("no connection was accepted"))
+        };
+        let receiver = accept().map_err(Error::traffic("accept a connection", ""))?;
+        Ok::<_, Error>((sender, receiver))
+    });
+    let high_joins = order == "high_joins";
+    let flows = match high_joins {
+        true => [low?, high?],
+        false => [high?, low?],
+    };
+    let watch = MachineWatch::start();
+    let [first, second] = transfer(flows, duration, progress);
+    let rtt_ms = 2e3 * DELAY.as_secs_f64();
+    let disturbances = watch.finish().disturbances(longest_stall(rtt_ms));
+    if progress.is_cancelled() {
+        return Err(Error::Interrupted);
+    }
+    let report = emulator
+        .finish()
+        .map_err(|error| BackendError::from_emulator(error, false))?;
+    let (high, low) = match high_joins {
+        true => (second, first),
+        false => (first, second),
+    };
+    Ok(Rates {
+        high,
+        low,
+        on_time: report.audit.passed,
+        disturbances,
+    })
+}
+
+/// Makes two hosts behind the sender's namespace, which forwards their packets like a switch.
+fn hosts(emulator: &Emulator) -> Result<[Namespace; 2], Error> {
+    let switch = emulator.sender_ns();
+    let forward = switch.set_sysctl("net/ipv4/ip_forward", "1");
+    forward.map_err(|error| BackendError::from_host(error, false))?;
+    let host = |n: u8| {
+        let host = Namespace::create(&format!("{}-{n}", switch.name()))
+            .map_err(|error| BackendError::from_host(error, false))?;
+        let (port, own) = ([10, 79, n, 1].into(), [10, 79, n, 2].into());
+        wire::pair([switch, &host], [&format!("port{n}"), "eth0"], [port, own])?;
+        let port = port.to_string();
+        wire::run(&host, "ip", &["route", "add", "default", "via", &port])?;
+        Ok::<_, Error>(host)
+    };
+    let (via, receiver) = (emulator.sender_addr().to_string(), emulator.receiver_ns());
+    wire::run(
+        receiver,
+        "ip",
+        &["route", "add", "10.79.0.0/16", "via", &via],
+    )?;
+    Ok([host(0)?, host(1)?])
+}
+
+/// Sends on the first connection from the start and on the second one from half-time. Returns the
+/// throughput of each in every sample, Mbit/s.
+fn transfer(
+    flows: [(TcpStream, TcpStream); 2],
+    duration: Duration,
+    progress: &dyn Progress,
+) -> [Vec<f64>; 2] {
+    let stop = AtomicBool::new(false);
+    let counts = [AtomicU64::new(0), AtomicU64::new(0)];
+    let begin = monotonic_ns();
+    thread::scope(|scope| {
+        let starts = [begin, begin + (duration / 2).as_nanos()];
+        for (((sender, receiver), start), count) in flows.into_iter().zip(starts).zip(&counts) {
+            let stop = &stop;
+            scope.spawn(move || send(sender, start, stop));
+            scope.spawn(move || receive(receiver, count, stop));
+        }
+        let (mut rates, mut received) = ([Vec::new(), Vec::new()], [0, 0]);
+        let samples = duration.as_nanos() / SAMPLE_INTERVAL.as_nanos();
+        for sample in 1..=samples {
+            wait_until(begin + sample * SAMPLE_INTERVAL.as_nanos());
+            for ((count, rates), received) in counts.iter().zip(&mut rates).zip(&mut received) {
+                let now = count.load(Ordering::Relaxed);
+                rates.push(metrics::mbits(now - *received, SAMPLE_INTERVAL.as_nanos()));
+                *received = now;
+            }
+            let total: f64 = rates.iter().filter_map(|rates| rates.last()).sum();
+            progress.on_progress(
+                sample as f64 / samples as f64,
+                &format!("{total:7.1} Mbit/s"),
+            );
+            if progress.is_cancelled() {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        rates
+    })
+}
+
+/// Sends from `start` until `stop`. The receiver notices an error.
+fn send(mut stream: TcpStream, start: u64, stop: &AtomicBool) {
+    while monotonic_ns() < start && !stop.load(Ordering::Relaxed) {
+        wait_until(start.min(monotonic_ns() + SAMPLE_INTERVAL.as_nanos()));
+    }
+    let block = vec![0x5a; 64 << 10];
+    let mut ready = stream.set_write_timeout(Some(CALL_TIMEOUT)).is_ok();
+    while ready && !stop.load(Ordering::Relaxed) {
+        ready = stream
+            .write(&block)
+            .map_or_else(|error| is_temporary(&error), |_| true);
+    }
+}
+
+fn receive(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
+    let mut block = vec![0; 128 << 10];
+    let mut ready = stream.set_read_timeout(Some(CALL_TIMEOUT)).is_ok();
+    while ready && !stop.load(Ordering::Relaxed) {
+        ready = match stream.read(&mut block) {
+            Ok(0) => false,
+            Ok(read) => {
+                count.fetch_add(read as u64, Ordering::Relaxed);
+                true
+            }
+            Err(error) => is_temporary(&error),
+        };
+    }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    matches!(error.kind(), WouldBlock | Interrupted)
 }

@@ -20,10 +20,11 @@ use crate::program::{PROGRAMS, Program};
 use crate::{Datapath, Experiment, Options, Outcome, Run, page};
 
 /// Modules that scripts import.
-const SHARED_MODULES: [(&str, &str); 4] = [
+const SHARED_MODULES: [(&str, &str); 5] = [
     ("paper.py", include_str!("../../../papers/paper.py")),
     ("bundles.py", include_str!("../../../papers/bundles.py")),
     ("turns.py", include_str!("../../../papers/turns.py")),
+    ("rc3_model.py", include_str!("../../../papers/rc3_model.py")),
     (
         "distributions.py",
         include_str!("../../../papers/distributions.py"),
@@ -98,7 +99,11 @@ const EMBEDDED: &[EmbeddedScript] = embedded![
     "dx/convergence": "dx/convergence.toml";
     "dx/noise": "dx/noise.toml";
     "dx/fairness": "dx/fairness.toml";
+    "rc3/model": "rc3/model.toml";
+    "rc3/internet2":;
+    "rc3/fct": "rc3/fct.toml";
     "rc3/priority": "rc3/priority.toml";
+    "rc3/fairness":;
     "bundler/overview": "bundler/overview.toml" "bundler/overview.linux.toml";
     "bundler/connections": "bundler/connections.toml";
     "bundler/timeline": "bundler/timeline.toml" "bundler/timeline.linux.toml";

@@ -1,5 +1,5 @@
-//! One flow through the emulated path, timed as those who repeated the testbed did: from the first
-//! byte written to the answer of one byte that the receiving application gives to the last.
+//! One flow through the emulated path, timed like those of the repeated testbed: from the first
+//! byte written to the receiving application's answer of one byte to the last.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -17,77 +17,64 @@ use ccplane_lab::Error;
 use ccplane_testbed::ends::inside;
 use ccplane_testbed::traffic::{self, monotonic_ns};
 
-/// Who sends.
+/// Sender of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum Sender {
     /// The kernel's TCP under this congestion control.
     Kernel(&'static str),
-    /// Our transport over UDP, under its own Cubic, with the second loop or without.
-    Transport {
-        /// Whether with it.
-        rc3: bool,
-    },
+    /// Our transport over UDP under its own Cubic, with RC3's second loop or without.
+    Transport { rc3: bool },
 }
 
-impl Who {
-    /// In the order of tables.
-    pub const ALL: [Who; 4] = [
-        Who::Kernel("cubic"),
-        Who::Kernel("reno"),
-        Who::Transport { rc3: false },
-        Who::Transport { rc3: true },
+impl Sender {
+    pub const ALL: [Sender; 4] = [
+        Sender::Kernel("cubic"),
+        Sender::Kernel("reno"),
+        Sender::Transport { rc3: false },
+        Sender::Transport { rc3: true },
     ];
 
-    /// In tables.
-    pub fn label(self) -> &'static str {
+    /// Returns its name in the tables.
+    pub fn name(self) -> &'static str {
         match self {
-            Who::Kernel("cubic") => "kernel\nCubic",
-            Who::Kernel(_) => "kernel\nNewReno",
-            Who::Transport { rc3: false } => "ours\nwithout",
-            Who::Transport { rc3: true } => "ours\nRC3",
+            Sender::Kernel("cubic") => "kernel_cubic",
+            Sender::Kernel(_) => "kernel_reno",
+            Sender::Transport { rc3: false } => "udp_tcp",
+            Sender::Transport { rc3: true } => "udp",
         }
     }
 
-    /// In names of figures.
-    pub fn key(self) -> &'static str {
-        match self {
-            Who::Kernel("cubic") => "kernel_cubic",
-            Who::Kernel(_) => "kernel_reno",
-            Who::Transport { rc3: false } => "udp_tcp",
-            Who::Transport { rc3: true } => "udp",
-        }
-    }
-
-    /// Bytes of the largest packet, so that it carries the reproduction's 1,460 of payload: our
-    /// header takes 71 beside it, TCP's without time stamps 40.
+    /// Returns the MTU at which a packet carries 1,460 bytes of payload, as in the repeated
+    /// testbed: our headers have 71 bytes, TCP's without time stamps 40.
     fn mtu(self) -> u32 {
         match self {
-            Who::Kernel(_) => 1_500,
-            Who::Transport { .. } => 1_531,
+            Sender::Kernel(_) => 1_500,
+            Sender::Transport { .. } => 1_531,
         }
     }
 }
 
-/// A path: `rate`, and `delay` each way. Its queues have a band for each class, and one
-/// bandwidth-delay product of room for all.
+/// Path between the hosts. Its queues have a band for each class, and one bandwidth-delay product
+/// of space for all bands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct Path {
     pub rate: Rate,
+    /// One-way delay.
     pub delay: Duration,
 }
 
-/// The path for whoever sends, and a namespace at each end of it.
+/// Emulated path for one sender, with a namespace at each end.
 pub(super) struct Testbed {
     emulator: Emulator,
-    who: Who,
-    way: Way,
+    sender: Sender,
+    path: Path,
 }
 
 impl Testbed {
-    pub fn start(way: Way, who: Who) -> Result<Testbed, Error> {
+    pub fn start(path: Path, sender: Sender) -> Result<Testbed, Error> {
         let link = LinkConfig {
-            line: LineSpec::Constant(way.rate),
-            delay: way.delay,
+            line: LineSpec::Constant(path.rate),
+            delay: path.delay,
             queue: QueueSpec::Prio {
                 bands: 6,
                 shared: true,
@@ -102,25 +89,29 @@ impl Testbed {
                 ..link
             },
             timing: Timing::Balanced,
-            mtu: who.mtu(),
+            mtu: sender.mtu(),
             log_records: 0,
             ..EmuConfig::default()
         };
         let emulator =
             Emulator::start(config).map_err(|error| BackendError::from_emulator(error, false))?;
         for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
-            // As in the reproduction; and a flow is not to begin with what the kernel remembers of
-            // the one before.
+            // As in the repeated testbed. Metrics of earlier flows would change the start of a
+            // flow.
             for (variable, value) in [("tcp_timestamps", "0"), ("tcp_no_metrics_save", "1")] {
                 let set = namespace.set_sysctl(&format!("net/ipv4/{variable}"), value);
                 set.map_err(|error| BackendError::from_host(error, false))?;
             }
         }
-        Ok(Testbed { emulator, who, way })
+        Ok(Testbed {
+            emulator,
+            sender,
+            path,
+        })
     }
 
-    /// From the first byte written to the answer, for each of several flows of so many bytes, one
-    /// after the other, until told to stop.
+    /// Sends `count` flows of this size one after the other. Returns the time of each from the
+    /// first byte written to the answer.
     pub fn flows(
         &self,
         bytes: u64,
@@ -128,9 +119,9 @@ impl Testbed {
         stop: &AtomicBool,
     ) -> Result<Vec<Duration>, Error> {
         let flow = |_| {
-            let took = match self.who {
-                Who::Kernel(congestion) => self.over_tcp(congestion, bytes, stop),
-                Who::Transport { rc3 } => self.over_udp(rc3, bytes, stop),
+            let took = match self.sender {
+                Sender::Kernel(congestion) => self.over_tcp(congestion, bytes, stop),
+                Sender::Transport { rc3 } => self.over_udp(rc3, bytes, stop),
             };
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
@@ -140,7 +131,7 @@ impl Testbed {
         (0..count).map(flow).collect()
     }
 
-    /// Ends it; whether the emulator was on time.
+    /// Stops the emulator. Returns true if it was on time.
     pub fn finish(self) -> Result<bool, Error> {
         let report = self
             .emulator
@@ -150,7 +141,7 @@ impl Testbed {
     }
 
     fn over_tcp(&self, congestion: &str, bytes: u64, stop: &AtomicBool) -> Result<Duration, Error> {
-        let buffer = traffic::buffer_for(self.way.rate.bytes_in(self.way.delay * 4));
+        let buffer = traffic::buffer_for(self.path.rate.bytes_in(self.path.delay * 4));
         let (here, there) = (self.emulator.sender_ns(), self.emulator.receiver_addr());
         let listener = inside(self.emulator.receiver_ns(), "listen", || {
             traffic::listen(there, buffer)
@@ -167,7 +158,8 @@ impl Testbed {
             .collect::<io::Result<Vec<_>>>();
         let timed = senders.and_then(|senders| {
             let receiver = traffic::accept(&listener, &senders)?.pop();
-            let mut receiver = receiver.ok_or_else(|| io::Error::other("nobody was accepted"))?;
+            let mut receiver =
+                receiver.ok_or_else(|| io::Error::other("no connection was accepted"))?;
             receiver.set_nodelay(true)?;
             thread::scope(|scope| {
                 let answering = scope.spawn(move || -> io::Result<()> {
@@ -186,7 +178,7 @@ impl Testbed {
                 stream.write_all(&text)?;
                 let answered = await_byte(&mut stream, stop);
                 let took = monotonic_ns().saturating_sub(begun);
-                // Whoever waits for more of the flow hears that there is none.
+                // Ends the receiver if it still reads.
                 let _ = stream.shutdown(Shutdown::Both);
                 answering
                     .join()
@@ -201,16 +193,15 @@ impl Testbed {
         let bind = |namespace, local: SocketAddr| {
             let options = UdpOptions {
                 local,
-                datagram_bytes: self.who.mtu() as usize - 28,
-                // No more than it takes: a connection's memory is zeroed when it is accepted, which
-                // would count.
+                datagram_bytes: self.sender.mtu() as usize - 28,
+                // Not larger than needed: the receiver zeroes a connection's memory when it accepts
+                // it, which counts.
                 window: (bytes as usize).next_power_of_two().max(1 << 16),
                 tls: None,
                 dscp: 0,
                 config: TransportConfig {
                     rc3: rc3.then(Rc3::default),
-                    // The longest path takes 2 s: an answer that is under way is not asked for
-                    // again.
+                    // The longest RTT is 2 s. A shorter timeout would resend the handshake.
                     initial_rto: Duration::from_secs(5),
                     ..TransportConfig::default()
                 },
@@ -245,7 +236,7 @@ impl Testbed {
             });
             let timed = time(&mut client, to, bytes, &[stop, over]);
             over.store(true, Ordering::Relaxed);
-            // Where both failed it was the receiver's end that did.
+            // If both failed, the receiver failed first.
             answering
                 .join()
                 .map_err(|_| io::Error::other("the receiver panicked"))??;
@@ -255,17 +246,17 @@ impl Testbed {
     }
 }
 
-/// Waiting, a host looks around so often.
-const LOOK: Duration = Duration::from_millis(20);
-/// A flow that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Interval at which waiting hosts check whether to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// A flow that takes longer fails.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Answers the last of so many bytes with one.
+/// Receives this number of bytes, and answers with one byte.
 fn answer(host: &mut UdpHost, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     host.listen(1).map_err(io::Error::other)?;
     let (mut flow, mut received) = (None, 0);
     while !stop.load(Ordering::Relaxed) {
-        host.poll(LOOK).map_err(io::Error::other)?;
+        host.poll(POLL_INTERVAL).map_err(io::Error::other)?;
         flow = flow.or_else(|| host.accept());
         let Some(id) = flow else { continue };
         let (first, second) = host.received(id);
@@ -278,16 +269,18 @@ fn answer(host: &mut UdpHost, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
                 *place = b'$';
             }
             host.commit_write(id, 1);
-            // At once, not with the next look.
+            // Sends it now, not at the next poll.
             host.poll(Duration::ZERO).map_err(io::Error::other)?;
         }
     }
     Ok(())
 }
 
-/// Waits for one byte, or until told to stop.
+/// Waits for one byte, or for `stop`.
 fn await_byte(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
-    stream.set_read_timeout(Some(std::time::Duration::from_nanos(LOOK.as_nanos())))?;
+    stream.set_read_timeout(Some(std::time::Duration::from_nanos(
+        POLL_INTERVAL.as_nanos(),
+    )))?;
     while !stop.load(Ordering::Relaxed) {
         match stream.read(&mut [0]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -303,8 +296,8 @@ fn await_byte(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
     Err(io::ErrorKind::Interrupted.into())
 }
 
-/// From the first byte written, on a connection that is open, to the answer; until one of those is
-/// set.
+/// Sends a flow over a new connection. Returns the time from the first byte written on the open
+/// connection to the answer. A flag in `stop` interrupts it.
 fn time(
     host: &mut UdpHost,
     to: SocketAddr,
@@ -315,7 +308,7 @@ fn time(
     let id = host
         .connect(to, UdpCongestion::Native(Native::cubic()))
         .map_err(failed)?;
-    let late = monotonic_ns() + PATIENCE.as_nanos();
+    let late = monotonic_ns() + TIMEOUT.as_nanos();
     let mut begun = None;
     loop {
         let Some(connection) = host.connection(id) else {
@@ -341,7 +334,7 @@ fn time(
                 left -= part;
             }
         }
-        host.poll(LOOK).map_err(failed)?;
+        host.poll(POLL_INTERVAL).map_err(failed)?;
         if stop.iter().any(|stop| stop.load(Ordering::Relaxed)) {
             return Err(io::ErrorKind::Interrupted.into());
         }

@@ -1,5 +1,5 @@
-//! The networks of RC3's simulations: ten hosts at each router, and core links whose capacities
-//! make their loads alike.
+//! Networks of RC3's simulations: ten hosts at each router, and core links whose capacities give
+//! all of them the same load.
 
 use std::collections::BTreeMap;
 
@@ -7,104 +7,101 @@ use ccplane_qdisc::{DelayModel, LineSpec, LossModel, QueueSpec, RcpConfig, Size}
 use ccplane_sim::{LinkSpec, Network, NodeId, Remark, SimError, topology};
 use ccplane_units::{Duration, Probability, Rate};
 
-/// Hosts of a router.
-pub(super) const FANOUT: u64 = 10;
-/// What a link to a host and one between routers take, as in the paper's Internet-2.
+/// Hosts per router.
+const FANOUT: u64 = 10;
+/// Delays of a link to a host and of one between routers, as in the paper's Internet-2.
 const ACCESS: Duration = Duration::from_millis(1);
 const CORE: Duration = Duration::from_millis(10);
-/// The router that strips.
-const STRIPS: &str = "core3";
-/// A router's buffer at 1 Gbit/s and the paper's round trips: 1 Gbit/s times 40 ms.
-const BUFFER: u64 = 5_000_000;
+/// Router that strips the marking: the one with the most traffic.
+const STRIPPING_ROUTER: &str = "core3";
+/// Buffer of a router's port at 1 Gbit/s and the paper's delays: 1 Gbit/s times 40 ms.
+const BUFFER_BYTES: u64 = 5_000_000;
 
-/// Which routers there are, and how they are linked.
+/// Routers and their links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// The authors', with their capacities.
+pub(super) enum Backbone {
+    /// The authors' links with their capacities.
     Internet2,
     RedClara,
     Nsfnet,
     Geant,
 }
 
-impl Shape {
-    /// For a person.
-    pub fn label(self) -> &'static str {
+impl Backbone {
+    pub const ALL: [Backbone; 4] = [
+        Backbone::Internet2,
+        Backbone::RedClara,
+        Backbone::Nsfnet,
+        Backbone::Geant,
+    ];
+
+    /// Returns its name in the tables.
+    pub fn name(self) -> &'static str {
         match self {
-            Shape::Internet2 => "Internet-2",
-            Shape::RedClara => "RedCLARA",
-            Shape::Nsfnet => "NSFNET",
-            Shape::Geant => "GEANT 2001",
+            Backbone::Internet2 => "internet2",
+            Backbone::RedClara => "redclara",
+            Backbone::Nsfnet => "nsfnet",
+            Backbone::Geant => "geant2001",
         }
     }
 
-    /// For names of files and figures.
-    pub fn key(self) -> &'static str {
-        match self {
-            Shape::Internet2 => "internet2",
-            Shape::RedClara => "redclara",
-            Shape::Nsfnet => "nsfnet",
-            Shape::Geant => "geant2001",
-        }
-    }
-
-    /// Its file, which names its source; none for the authors'.
+    /// Returns the file of its links, which cites their source; `None` for the authors' network.
     fn file(self) -> Option<&'static str> {
         match self {
-            Shape::Internet2 => None,
-            Shape::RedClara => Some(include_str!("../../assets/topologies/redclara.txt")),
-            Shape::Nsfnet => Some(include_str!("../../assets/topologies/nsfnet.txt")),
-            Shape::Geant => Some(include_str!("../../assets/topologies/geant2001.txt")),
+            Backbone::Internet2 => None,
+            Backbone::RedClara => Some(include_str!("../../assets/topologies/redclara.txt")),
+            Backbone::Nsfnet => Some(include_str!("../../assets/topologies/nsfnet.txt")),
+            Backbone::Geant => Some(include_str!("../../assets/topologies/geant2001.txt")),
         }
     }
 }
 
-/// What a router's queues are.
+/// Queues of the routers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queues {
     /// One FIFO.
     Plain,
     /// RC3's: five bands of strict priority that share the buffer, with push-out.
     Bands,
-    /// RCP's, which offer the first flow all of the link, as in the paper's comparison; a host's
-    /// own link has one too.
+    /// RCP's, which offer the first flow the whole link, as in the paper's comparison. A host's own
+    /// link has one too.
     Rcp,
 }
 
 /// A network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Net {
-    pub shape: Shape,
-    /// A host's link, Mbit/s; core links are scaled with it.
+    pub backbone: Backbone,
+    /// Rate of a host's link; core links are scaled with it.
     pub access_mbit: u64,
-    /// Of the paper's delays, percent.
-    pub delays: u64,
-    /// Packets lost at random at every link between routers and towards hosts, millionths.
-    pub loss: u64,
-    /// Internet-2's router 3, the one with the most traffic, removes the marking of all that it
-    /// passes on.
+    /// Delays in percent of the paper's.
+    pub delay_percent: u64,
+    /// Random loss at every link between routers and to hosts, millionths.
+    pub loss_ppm: u64,
+    /// True if a router of Internet-2 removes the marking of all packets.
     pub strips: bool,
 }
 
 impl Net {
     /// The paper's baseline.
     pub const BASE: Net = Net {
-        shape: Shape::Internet2,
+        backbone: Backbone::Internet2,
         access_mbit: 1_000,
-        delays: 100,
-        loss: 0,
+        delay_percent: 100,
+        loss_ppm: 0,
         strips: false,
     };
 
-    /// A host's link.
+    /// Returns the rate of a host's link.
     pub fn access(self) -> Rate {
         Rate::from_bits_per_sec(self.access_mbit * 1_000_000)
     }
 
-    /// The network with such queues, and the pairs of hosts that may send to each other: those of
+    /// Builds the network. Returns it with the pairs of hosts that send to each other: those at
     /// different routers.
     pub fn build(self, queues: Queues) -> Result<(Network, Vec<(NodeId, NodeId)>), SimError> {
-        let buffer = (BUFFER * self.access_mbit / 1_000 * self.delays / 100).max(30_000);
+        let buffer =
+            (BUFFER_BYTES * self.access_mbit / 1_000 * self.delay_percent / 100).max(30_000);
         let limit = Size::Bytes(buffer);
         let queue = match queues {
             Queues::Plain => QueueSpec::DropTail(limit),
@@ -115,14 +112,15 @@ impl Net {
             },
             Queues::Rcp => rcp(limit),
         };
-        let mut network = match self.shape.file() {
+        let mut network = match self.backbone.file() {
             None => topology::internet2(queue),
             Some(file) => scaled(file, queue)?,
         };
         for link in network.links() {
             let from = network.endpoints(link).map(|(from, _)| from);
             let from_host = from.is_some_and(|from| network.is_host(from));
-            let strips = self.strips && from.is_some_and(|from| network.name(from) == STRIPS);
+            let strips =
+                self.strips && from.is_some_and(|from| network.name(from) == STRIPPING_ROUTER);
             let Some(spec) = network.spec_mut(link) else {
                 continue;
             };
@@ -132,11 +130,12 @@ impl Net {
                 ));
             }
             if let DelayModel::Fixed(delay) = spec.delay {
-                spec.delay =
-                    DelayModel::Fixed(Duration::from_nanos(delay.as_nanos() / 100 * self.delays));
+                spec.delay = DelayModel::Fixed(Duration::from_nanos(
+                    delay.as_nanos() / 100 * self.delay_percent,
+                ));
             }
             if from_host {
-                // The host's own queue: what waits there stays with its connection.
+                // Packets wait in their connection, not in the host's own queue.
                 spec.queue = match queues {
                     Queues::Rcp => rcp(Size::Unlimited),
                     _ => QueueSpec::UNLIMITED,
@@ -147,8 +146,9 @@ impl Net {
                 } else {
                     Remark::IDENTITY
                 };
-                spec.loss =
-                    LossModel::Bernoulli(Probability::from_parts((self.loss << 32) / 1_000_000));
+                spec.loss = LossModel::Bernoulli(Probability::from_parts(
+                    (self.loss_ppm << 32) / 1_000_000,
+                ));
             }
         }
         let router = |network: &Network, host: NodeId| {
@@ -169,7 +169,7 @@ impl Net {
     }
 }
 
-/// RCP's queue with the paper's constants.
+/// Returns RCP's queue with the paper's constants.
 fn rcp(limit: Size) -> QueueSpec {
     let config = RcpConfig {
         init: 100,
@@ -178,8 +178,8 @@ fn rcp(limit: Size) -> QueueSpec {
     QueueSpec::Rcp { config, limit }
 }
 
-/// A network of the file's links: ten hosts a router at 1 Gbit/s, and for each direction of a core
-/// link the capacity that it would need at full load.
+/// Builds a network from the links of a file: ten hosts per router at 1 Gbit/s, and for each
+/// direction of a core link the capacity that it needs at full load.
 fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
     let lines = file
         .lines()
@@ -190,10 +190,10 @@ fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
     let mut names: Vec<&str> = cables.iter().flat_map(|(a, b)| [*a, *b]).collect();
     names.sort_unstable();
     names.dedup();
-    let place = |name: &str| names.binary_search(&name).unwrap_or(0);
-    let edges: Vec<(usize, usize)> = cables.iter().map(|(a, b)| (place(a), place(b))).collect();
+    let index = |name: &str| names.binary_search(&name).unwrap_or(0);
+    let edges: Vec<(usize, usize)> = cables.iter().map(|(a, b)| (index(a), index(b))).collect();
     let loads = loads(names.len(), &edges);
-    // What a router's hosts send to those of each other router at full load, Mbit/s.
+    // Rate from a router's hosts to those of each other router at full load, Mbit/s.
     let pair = (FANOUT * 1_000) as f64 / (names.len() as f64 - 1.0);
     let spec = |mbit: f64, delay| {
         LinkSpec::new(Rate::from_bits_per_sec((mbit * 1e6) as u64), delay)
@@ -230,8 +230,8 @@ fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
     Ok(network)
 }
 
-/// How many pairs of routers each direction of a link serves, where traffic is divided at every
-/// router among all next ones that are equally near.
+/// Returns the number of pairs of routers that each direction of a link serves. Every router
+/// divides its traffic equally among the next routers on shortest paths.
 fn loads(routers: usize, edges: &[(usize, usize)]) -> BTreeMap<(usize, usize), f64> {
     let next = |at: usize| {
         let either = |(a, b): &(usize, usize)| match at {
@@ -285,8 +285,7 @@ mod tests {
     use super::*;
     use ccplane_sim::{SimOptions, Simulation};
 
-    /// A ring of four: each pair of neighbours has its link, and those across from each other use
-    /// both ways alike.
+    /// In a ring of four, neighbours use their link, and opposite routers both directions equally.
     #[test]
     fn loads_are_counted_and_divided() {
         let loads = loads(4, &[(0, 1), (1, 2), (2, 3), (3, 0)]);
@@ -299,21 +298,24 @@ mod tests {
 
     #[test]
     fn networks_have_the_size_of_their_files() {
-        for (shape, routers, cables) in [
-            (Shape::Internet2, 10, 16),
-            (Shape::RedClara, 13, 17),
-            (Shape::Nsfnet, 13, 15),
-            (Shape::Geant, 27, 38),
+        for (backbone, routers, cables) in [
+            (Backbone::Internet2, 10, 16),
+            (Backbone::RedClara, 13, 17),
+            (Backbone::Nsfnet, 13, 15),
+            (Backbone::Geant, 27, 38),
         ] {
-            let net = Net { shape, ..Net::BASE };
+            let net = Net {
+                backbone,
+                ..Net::BASE
+            };
             let (network, pairs) = net.build(Queues::Bands).unwrap();
             let hosts = network.hosts().count();
             assert_eq!(
                 (hosts, network.links().len()),
                 (routers * 10, 2 * (cables + hosts)),
-                "{shape:?}"
+                "{backbone:?}"
             );
-            assert_eq!(pairs.len(), hosts * (hosts - 10), "{shape:?}");
+            assert_eq!(pairs.len(), hosts * (hosts - 10), "{backbone:?}");
             Simulation::new(network, SimOptions::seeded(1)).unwrap();
         }
     }
@@ -322,8 +324,8 @@ mod tests {
     fn rates_and_delays_are_scaled() {
         let net = Net {
             access_mbit: 100,
-            delays: 50,
-            loss: 1_000,
+            delay_percent: 50,
+            loss_ppm: 1_000,
             ..Net::BASE
         };
         let (network, pairs) = net.build(Queues::Plain).unwrap();

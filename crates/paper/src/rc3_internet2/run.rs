@@ -1,101 +1,121 @@
-//! One simulation of a wide-area network: the same flows, however they begin.
+//! One simulation of a wide-area network. Runs with the same seed, load, sizes and groups have the
+//! same flows, whatever their start.
 
+use std::sync::Arc;
+
+use ccplane_lab::Error;
 use ccplane_sim::{
     AppId, Arrivals, Pairs, SimError, SimOptions, Simulation, SizeTable, Workload, WorkloadSpec,
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use serde::{Deserialize, Serialize};
 
-use super::super::rc3_theory::{ELEVEN, MOST_PACKETS, Means, PAYLOAD, WIRE, reduction};
-use super::super::rc3_who::{Control, Start, shared};
+use super::super::rc3_transport::{PACKET, PAYLOAD};
 use super::super::simulations::{self, Job};
 use super::net::{Net, Queues};
+use super::start::Start;
 
-/// The experiment's name.
-pub(super) const NAME: &str = "rc3-internet2";
-use ccplane_lab::Error;
-use ccplane_lab::metrics::Distribution;
+/// Largest flow of the authors' sizes, packets.
+const FLOW_PACKETS_MAX: u64 = 2_107;
+/// Flows that start earlier do not count: the network fills. Longer than the slow start of the
+/// longest flow.
+const WARM_UP: Duration = Duration::from_millis(600);
+/// Flows arrive for this time after the last one that counts, so that its packets share the
+/// network.
+const COOL_DOWN: Duration = Duration::from_millis(300);
+/// Both are longer by this number of transmission times of the longest flow.
+const LONGEST_FLOWS: u64 = 2;
+/// A flow that has not ended this long after the last arrival never does.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Flow sizes.
+/// Distribution of flow sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sizes {
     /// Every whole number of packets up to 2,107, by the data-mining table.
     Continuous,
-    /// The authors' eleven.
+    /// The authors' eleven sizes.
     Eleven,
 }
 
 impl Sizes {
-    fn table(self) -> Option<SizeTable> {
+    /// The authors' sizes, packets, and their frequencies, thousandths (inferred). These follow
+    /// from the knots of the data-mining table, cut off at 2,107 packets. Flows between two knots
+    /// count at their midpoint, because the sizes are such midpoints: 5 of 3 and 7; 137, 72 and 40
+    /// of 7 and 267; 1,187 of 267 and 2,107. The sum is 950.
+    const ELEVEN: [(u64, f64); 11] = [
+        (1, 500.0),
+        (2, 100.0),
+        (3, 100.0),
+        (5, 50.0),
+        (7, 50.0),
+        (40, 12.5),
+        (72, 12.5),
+        (137, 25.0),
+        (267, 50.0),
+        (1_187, 25.0),
+        (2_107, 25.0),
+    ];
+
+    /// Returns its name in the tables.
+    pub fn name(self) -> &'static str {
         match self {
-            Sizes::Continuous => SizeTable::named("datamining-rc3"),
-            Sizes::Eleven => {
-                let all: f64 = ELEVEN.iter().map(|(_, share)| share).sum();
-                let mut below = 0.0;
-                let atoms = ELEVEN.iter().flat_map(|(packets, share)| {
-                    let before = below;
-                    below += share / all;
-                    [
-                        (packets * PAYLOAD, before),
-                        (packets * PAYLOAD, below.min(1.0)),
-                    ]
-                });
-                SizeTable::new(&atoms.collect::<Vec<_>>()).ok()
-            }
+            Sizes::Continuous => "continuous",
+            Sizes::Eleven => "eleven",
         }
+    }
+
+    fn table(self) -> Option<SizeTable> {
+        let Sizes::Eleven = self else {
+            return SizeTable::named("datamining-rc3");
+        };
+        let all: f64 = Sizes::ELEVEN.iter().map(|(_, share)| share).sum();
+        let mut below = 0.0;
+        let steps = Sizes::ELEVEN.iter().flat_map(|(packets, share)| {
+            let (bytes, before) = (packets * PAYLOAD, below);
+            below += share / all;
+            [(bytes, before), (bytes, below.min(1.0))]
+        });
+        SizeTable::new(&steps.collect::<Vec<_>>()).ok()
     }
 }
 
-/// A simulation: all flows, or two groups of them that begin differently, each with its own
-/// arrivals.
+/// Simulation of one group of flows, or of two with different starts and arrivals of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub net: Net,
     pub sizes: Sizes,
     /// Percent of every link's capacity, headers included.
     pub load: u64,
-    /// Percent of the flows that are in the first group; with 100 there is no other.
+    /// Percent of the flows that are in the first group. With 100 there is no second one.
     pub share: u64,
-    /// How the flows of either group begin.
+    /// Start of the flows of each group.
     pub starts: (Start, Start),
-    /// Flows that begin within this time count.
+    /// Flows that start within this time count.
     pub measured: Duration,
-    pub seed: u64,
 }
 
-/// Flows that begin before do not count: the network fills. Longer than slow start of the longest
-/// flow takes.
-const WARM: Duration = Duration::from_millis(600);
-/// Flows arrive for so long after the last one that counts, so that its packets meet those of
-/// others.
-const AFTER: Duration = Duration::from_millis(300);
-/// Beside that, so many times what the longest flow takes to be sent.
-const LONGEST: u64 = 2;
-/// What has not ended so long after the last arrival never will.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Flow: its bytes, and ns from the request for its connection to its last byte, if it ended.
+pub(super) type Flow = (u64, Option<u64>);
 
-/// What became of the flows that count, group by group, in the order of their arrivals: the same
-/// flows in every simulation of the same seed, load, sizes and groups.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Done {
+    /// Flows that count by group, in the order of their arrivals.
     pub groups: Vec<Vec<Flow>>,
-    /// Packets dropped anywhere, and sent by hosts, in the whole run.
+    /// Packets dropped anywhere and sent by hosts, in the whole run.
     pub drops: u64,
     pub sent: u64,
-    /// Packets sent again in class 0, and timeouts, of the flows that count.
-    pub retransmitted: u64,
+    /// Timeouts of the flows that count.
     pub timeouts: u64,
-    /// Bytes that their second loops brought, and how many of those loops stopped because of what
-    /// the path does.
-    pub rc3_bytes: u64,
+    /// Flows that count whose second loop stopped because of the path.
     pub stopped: u64,
 }
 
-/// A flow: its bytes, and ns from asking for the connection to the last byte, if it ended.
-pub(super) type Flow = (u64, Option<u64>);
-
 impl Run {
-    /// The paper's baseline, with all flows alike.
+    /// Seed of all runs.
+    const SEED: u64 = 1;
+
+    /// Returns the paper's baseline, with the same start for all flows.
     pub fn new(start: Start, measured: Duration) -> Run {
         Run {
             net: Net::BASE,
@@ -104,11 +124,10 @@ impl Run {
             share: 100,
             starts: (start, start),
             measured,
-            seed: 1,
         }
     }
 
-    /// The same with every flow under plain TCP: what it is compared with.
+    /// Returns the run with which this one is compared: all flows are plain TCP.
     pub fn plain(self) -> Run {
         Run {
             net: Net {
@@ -129,10 +148,10 @@ impl Run {
         }
     }
 
-    /// Payload that flows bring in a second, over all hosts.
+    /// Returns the payload of new flows per second, over all hosts.
     fn offered(self, hosts: u64) -> Rate {
         let each = self.net.access().bytes_per_sec() / 100 * self.load;
-        Rate::from_bytes_per_sec(each * hosts / WIRE * PAYLOAD)
+        Rate::from_bytes_per_sec(each * hosts / PACKET * PAYLOAD)
     }
 }
 
@@ -140,29 +159,22 @@ impl Job for Run {
     type Result = Done;
 
     fn name(&self) -> String {
-        let Net {
-            shape,
-            access_mbit,
-            delays,
-            loss,
-            strips,
-        } = self.net;
-        let strips = if strips { "-strips" } else { "" };
-        let (first, second) = (self.starts.0.key(), self.starts.1.key());
-        let who = if self.share == 100 {
-            first
-        } else {
-            format!("{first}{}-{second}", self.share)
+        let net = &self.net;
+        let strips = if net.strips { "-strips" } else { "" };
+        let (first, second) = (self.starts.0.name(), self.starts.1.name());
+        let starts = match self.share {
+            100 => first,
+            share => format!("{first}{share}-{second}"),
         };
-        let sizes = if self.sizes == Sizes::Eleven {
-            "-eleven"
-        } else {
-            ""
-        };
-        let (shape, load, ms) = (shape.key(), self.load, self.measured.as_millis());
         format!(
-            "{shape}-{access_mbit}m-{delays}-{loss}ppm{strips}-{load}{sizes}-{who}-{ms}ms-{}",
-            self.seed
+            "{}-{}m-{}-{}ppm{strips}-{}-{}-{starts}-{}ms",
+            net.backbone.name(),
+            net.access_mbit,
+            net.delay_percent,
+            net.loss_ppm,
+            self.load,
+            self.sizes.name(),
+            self.measured.as_millis(),
         )
     }
 
@@ -171,17 +183,15 @@ impl Job for Run {
     }
 
     fn run(&self) -> Result<Done, Error> {
-        let broken = simulations::broken(&self.name(), self.seed, NAME);
-        let (network, pairs) = self.net.build(self.queues()).map_err(&broken)?;
+        let failed = simulations::broken(&self.name(), Run::SEED, "rc3-internet2");
+        let (network, pairs) = self.net.build(self.queues()).map_err(&failed)?;
         let hosts = network.hosts().count() as u64;
-        let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(&broken)?;
-        let longest = self
-            .net
-            .access()
-            .transmission_time(Bytes::new(MOST_PACKETS * WIRE))
-            * LONGEST;
-        let counts = (Time::ZERO + WARM + longest)..(Time::ZERO + WARM + longest + self.measured);
-        let end = counts.end + AFTER + longest;
+        let mut sim = Simulation::new(network, SimOptions::seeded(Run::SEED)).map_err(&failed)?;
+        let longest = Bytes::new(FLOW_PACKETS_MAX * PACKET);
+        let longest = self.net.access().transmission_time(longest) * LONGEST_FLOWS;
+        let start = Time::ZERO + WARM_UP + longest;
+        let counted = start..start + self.measured;
+        let end = counted.end + COOL_DOWN + longest;
         let offered = self.offered(hosts).bytes_per_sec();
         let groups = [
             (self.share, self.starts.0),
@@ -189,28 +199,28 @@ impl Job for Run {
         ];
         let mut apps: Vec<AppId> = Vec::new();
         for (share, start) in groups.into_iter().filter(|(share, _)| *share > 0) {
+            let sizes = self.sizes.table().ok_or_else(|| {
+                failed(SimError::InvalidTopology(
+                    "no such table of sizes".to_owned(),
+                ))
+            })?;
             let spec = WorkloadSpec {
-                name: start.label(),
+                name: start.name(),
                 pairs: Pairs::List(pairs.clone()),
                 kind: Workload::Poisson {
                     arrivals: Arrivals::Rate(Rate::from_bytes_per_sec(offered / 100 * share)),
-                    sizes: self.sizes.table().ok_or_else(|| {
-                        broken(SimError::InvalidTopology(
-                            "no such table of sizes".to_owned(),
-                        ))
-                    })?,
+                    sizes,
                     flows: None,
                 },
                 start: Time::ZERO,
                 stop: Some(end),
             };
-            let (congestion, transport) =
-                (start.congestion(Control::Reno), shared(start.transport()));
-            let app = sim.add_workload_in_band(spec, congestion, transport, start.band());
-            apps.push(app.map_err(&broken)?);
+            let transport = Arc::new(start.transport());
+            let app = sim.add_workload_in_band(spec, start.congestion(), transport, start.band());
+            apps.push(app.map_err(&failed)?);
         }
-        sim.run_until(end).map_err(&broken)?;
-        sim.run_flows(end + PATIENCE).map_err(&broken)?;
+        sim.run_until(end).map_err(&failed)?;
+        sim.run_flows(end + TIMEOUT).map_err(&failed)?;
         let mut done = Done {
             groups: vec![Vec::new(); apps.len()],
             drops: sim.counters().dropped,
@@ -222,143 +232,15 @@ impl Job for Run {
             let Some(group) = group.and_then(|group| done.groups.get_mut(group)) else {
                 continue;
             };
-            if let Some(bytes) = view.bytes.filter(|_| counts.contains(&view.started)) {
+            if let Some(bytes) = view.bytes.filter(|_| counted.contains(&view.started)) {
                 let took = view.finished.map(|at| at.since(view.started).as_nanos());
                 group.push((bytes, took));
-                done.retransmitted += view.retransmitted;
                 done.timeouts += view.timeouts;
-                if let Some((rc3, _)) = sim.rc3(flow) {
-                    done.rc3_bytes += rc3.delivered_bytes;
-                    done.stopped += u64::from(rc3.stopped.is_some());
-                }
+                let stopped = sim.rc3(flow).is_some_and(|(rc3, _)| rc3.stopped.is_some());
+                done.stopped += u64::from(stopped);
             }
         }
         Ok(done)
-    }
-}
-
-impl Done {
-    /// All flows, of all groups.
-    pub fn all(&self) -> Vec<Flow> {
-        self.groups.concat()
-    }
-
-    /// Those of one group.
-    pub fn group(&self, group: usize) -> &[Flow] {
-        self.groups.get(group).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// The flows that ended in both simulations: their bytes, and seconds in the one and in the other.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Both(Vec<(u64, f64, f64)>);
-
-impl Both {
-    /// Of the same flows in two simulations.
-    pub fn of(before: &[Flow], after: &[Flow]) -> Both {
-        let pairs = before.iter().zip(after);
-        let ended = pairs.filter_map(|((bytes, before), (same, after))| {
-            let seconds = |ns: u64| ns as f64 / 1e9;
-            (bytes == same).then_some((*bytes, seconds((*before)?), seconds((*after)?)))
-        });
-        Both(ended.collect())
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Those of sizes from so many bytes up to fewer than so many.
-    pub fn between(&self, from: u64, to: u64) -> Both {
-        Both(
-            self.0
-                .iter()
-                .filter(|(bytes, ..)| (from..to).contains(bytes))
-                .copied()
-                .collect(),
-        )
-    }
-
-    fn means(&self) -> (Means, Means) {
-        let (mut before, mut after) = (Means::default(), Means::default());
-        for (bytes, one, other) in &self.0 {
-            before.add(1.0, *bytes as f64, *one);
-            after.add(1.0, *bytes as f64, *other);
-        }
-        (before, after)
-    }
-
-    /// Mean seconds over flows, before and after.
-    pub fn over_flows(&self) -> Option<(f64, f64)> {
-        let (before, after) = self.means();
-        before.over_flows().zip(after.over_flows())
-    }
-
-    /// The same over bytes.
-    pub fn over_bytes(&self) -> Option<(f64, f64)> {
-        let (before, after) = self.means();
-        before.over_bytes().zip(after.over_bytes())
-    }
-
-    /// Percent by which the mean over flows is lower.
-    pub fn saved(&self) -> Option<f64> {
-        self.over_flows()
-            .map(|(before, after)| reduction(before, after))
-    }
-
-    /// The same over bytes.
-    pub fn saved_of_bytes(&self) -> Option<f64> {
-        self.over_bytes()
-            .map(|(before, after)| reduction(before, after))
-    }
-
-    /// Seconds that this share of the flows did not exceed, before and after.
-    pub fn quantile(&self, share: f64) -> Option<(f64, f64)> {
-        let of = |which: fn(&(u64, f64, f64)) -> f64| {
-            Distribution::new(self.0.iter().map(which)).quantile(share)
-        };
-        of(|flow| flow.1).zip(of(|flow| flow.2))
-    }
-
-    /// Percent by which the mean of this size is lower, of one size after the other.
-    pub fn by_size(&self) -> Vec<(u64, usize, Option<f64>)> {
-        let mut sizes: Vec<u64> = self.0.iter().map(|(bytes, ..)| *bytes).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        let one = |bytes| {
-            let of = self.between(bytes, bytes + 1);
-            (bytes, of.len(), of.saved())
-        };
-        sizes.into_iter().map(one).collect()
-    }
-}
-
-/// What was simulated.
-pub(super) struct Results<'a>(pub Vec<(&'a Run, &'a Done)>);
-
-impl Results<'_> {
-    pub fn done(&self, run: Run) -> Option<&Done> {
-        self.0
-            .iter()
-            .find(|(job, _)| **job == run)
-            .map(|(_, done)| *done)
-    }
-
-    /// All its flows beside those of plain TCP.
-    pub fn both(&self, run: Run) -> Both {
-        match self.done(run.plain()).zip(self.done(run)) {
-            Some((plain, done)) => Both::of(&plain.all(), &done.all()),
-            None => Both::default(),
-        }
-    }
-
-    /// The same of one group.
-    pub fn both_of(&self, run: Run, group: usize) -> Both {
-        match self.done(run.plain()).zip(self.done(run)) {
-            Some((plain, done)) => Both::of(plain.group(group), done.group(group)),
-            None => Both::default(),
-        }
     }
 }
 
@@ -366,64 +248,60 @@ impl Results<'_> {
 mod tests {
     use super::*;
 
-    /// At a twentieth of the rate, so that a test is quick.
+    /// A twentieth of the rate makes the test fast.
     fn run(start: Start) -> Run {
         Run {
             net: Net {
                 access_mbit: 50,
                 ..Net::BASE
             },
-            ..Run::new(start, Duration::from_millis(1_000))
+            ..Run::new(start, Duration::from_secs(1))
         }
     }
 
+    fn sizes(flows: &[Flow]) -> Vec<u64> {
+        flows.iter().map(|flow| flow.0).collect()
+    }
+
     #[test]
-    fn the_same_flows_come_however_they_begin() {
-        let (tcp, rc3) = (
-            run(Start::Tcp).run().unwrap(),
-            run(Start::Rc3).run().unwrap(),
-        );
-        let sizes = |done: &Done| done.all().iter().map(|flow| flow.0).collect::<Vec<_>>();
-        assert_eq!(sizes(&tcp), sizes(&rc3));
-        assert!(sizes(&tcp).len() > 1_000, "{}", sizes(&tcp).len());
-        let both = Both::of(&tcp.all(), &rc3.all());
-        assert_eq!(both.len(), sizes(&tcp).len());
-        // Small flows have no second loop, and large ones are much faster with it.
-        let small = both.between(0, 4 * PAYLOAD + 1).saved().unwrap();
-        assert!((-2.0..10.0).contains(&small), "{small}");
-        let large = |done: &Done| {
-            let both = Both::of(&tcp.all(), &done.all());
-            both.between(100_000, 500_000).saved().unwrap()
+    fn runs_have_the_same_flows_whatever_their_start() {
+        let [tcp, rc3, blind] =
+            [Start::Tcp, Start::Rc3, Start::Blind].map(|start| run(start).run().unwrap());
+        assert_eq!(sizes(&tcp.groups[0]), sizes(&rc3.groups[0]));
+        let flows = tcp.groups[0].len() as u64;
+        assert!(flows > 1_000, "{flows}");
+        let mean = |done: &Done, sizes: std::ops::Range<u64>| {
+            let flows = done.groups[0].iter().filter(|flow| sizes.contains(&flow.0));
+            let times: Vec<f64> = flows.map(|flow| flow.1.unwrap() as f64).collect();
+            times.iter().sum::<f64>() / times.len() as f64
         };
-        let blind = run(Start::Blind).run().unwrap();
-        assert!(large(&blind) > 40.0, "{}", large(&blind));
-        // On these slow links class 0 itself fills queues at times, which is taken for harm where
-        // somebody watches.
-        assert!(large(&rc3) > 35.0, "{}", large(&rc3));
-        assert!(
-            rc3.stopped > 0 && rc3.stopped * 40 < both.len() as u64,
-            "{}",
-            rc3.stopped
-        );
+        // Small flows have no second loop, and large ones are much faster with it.
+        let small = mean(&rc3, 0..4 * PAYLOAD + 1) / mean(&tcp, 0..4 * PAYLOAD + 1);
+        assert!((0.9..1.02).contains(&small), "{small}");
+        // At this rate class 0 fills queues at times, which looks like harm to a second loop that
+        // verifies.
+        for (done, most) in [(&rc3, 0.65), (&blind, 0.6)] {
+            let large = mean(done, 100_000..500_000) / mean(&tcp, 100_000..500_000);
+            assert!(large < most, "{large}");
+        }
+        assert!((1..flows / 40).contains(&rc3.stopped), "{}", rc3.stopped);
         assert_eq!(run(Start::Rc3).run().unwrap(), rc3);
     }
 
     #[test]
-    fn two_groups_are_told_apart_and_bring_the_load_together() {
+    fn two_groups_have_the_load_together() {
         let mixed = Run {
             share: 30,
             starts: (Start::Rc3, Start::Tcp),
             ..run(Start::Rc3)
         };
         let (done, plain) = (mixed.run().unwrap(), mixed.plain().run().unwrap());
-        assert_eq!(done.groups.len(), 2);
-        let (first, second) = (done.group(0).len() as f64, done.group(1).len() as f64);
-        assert!(
-            (first / (first + second) - 0.3).abs() < 0.05,
-            "{first} {second}"
-        );
-        let sizes = |flows: &[Flow]| flows.iter().map(|flow| flow.0).collect::<Vec<_>>();
-        assert_eq!(sizes(done.group(1)), sizes(plain.group(1)));
+        let [first, second] = &done.groups[..] else {
+            panic!("two groups");
+        };
+        let share = first.len() as f64 / (first.len() + second.len()) as f64;
+        assert!((share - 0.3).abs() < 0.05, "{share}");
+        assert_eq!(sizes(second), sizes(&plain.groups[1]));
     }
 
     #[test]
