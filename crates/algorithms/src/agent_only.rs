@@ -423,10 +423,10 @@ mod tests {
 
     #[test]
     fn without_urgent_reports_a_loss_waits() {
-        let law = super::AgentOnly::new(crate::Reno, crate::Reporting::Every(RTT))
-            .without_urgent_reports();
-        let mut script = Script::of(ccplane_agent::box_algorithm(law))
-            .expect("the datapath has all capabilities");
+        let mut script = Script::new(
+            "reno",
+            &format!("split=periodic,report={}us", RTT.as_micros()),
+        );
         let asked = script.ack(ACK_INTERVAL, |s| {
             (s.in_recovery, s.lost_pkts_sample) = (1, 1)
         });
@@ -538,6 +538,11 @@ mod tests {
         for (name, text, word) in [
             ("reno", "split=agent,slow_start=datapath", "slow_start"),
             ("cubic", "split=agent,hystart=linux", "hystart"),
+            (
+                "reno",
+                "split=periodic,slow_start=datapath",
+                "split=periodic",
+            ),
             ("reno", "split=kernel", "split"),
             ("dctcp", "split=agent", "split"),
         ] {

@@ -47,7 +47,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         Split::Datapath => {
             parameters.choice("hystart", SlowStartExit::default(), &SlowStartExit::WORDS)?
         }
-        Split::Agent => SlowStartExit::Off,
+        Split::Agent | Split::Periodic => SlowStartExit::Off,
     };
     let cubic = Cubic {
         fast_convergence: parameters.read("fast_convergence", true)?,

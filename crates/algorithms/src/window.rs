@@ -142,20 +142,27 @@ pub enum Split {
     Datapath,
     /// The program only measures, and the agent computes every window ([`AgentOnly`]).
     Agent,
+    /// Like `Agent`, but losses and timeouts wait for the next regular report.
+    Periodic,
 }
 
 impl Split {
-    const WORDS: [(&str, Split); 2] = [("datapath", Split::Datapath), ("agent", Split::Agent)];
+    const WORDS: [(&str, Split); 3] = [
+        ("datapath", Split::Datapath),
+        ("agent", Split::Agent),
+        ("periodic", Split::Periodic),
+    ];
 
-    /// Reads the parameter. Rejects parameters of the program with `split=agent`.
+    /// Reads the parameter. Rejects parameters of the program unless it computes the window.
     pub(crate) fn read(parameters: &Parameters) -> Result<Split, BadParameter> {
         let split = parameters.choice("split", Split::default(), &Split::WORDS)?;
         for (name, value) in [("slow_start", "agent"), ("hystart", "off")] {
-            if split == Split::Agent
+            if split != Split::Datapath
                 && let Some(given) = parameters.get(name).filter(|given| *given != value)
             {
+                let written = parameters.get("split").unwrap_or_default();
                 let why = format!(
-                    "not supported with split=agent, where the program only measures; remove \
+                    "not supported with split={written}, where the program only measures; remove \
                      `{name}`"
                 );
                 return Err(BadParameter::value(name, given, why));
@@ -192,9 +199,9 @@ impl WindowOptions {
     pub(crate) const SPLIT: ParameterDoc = ParameterDoc {
         name: "split",
         default: "datapath",
-        values: "datapath | agent",
+        values: "datapath | agent | periodic",
         doc: "side that computes windows; `agent`: the datapath only measures, and the agent \
-            computes every window",
+            computes every window; `periodic`: also losses wait for the next regular report",
     };
 
     /// Reads the parameters, with `report` as that parameter's default.
@@ -226,6 +233,9 @@ pub(crate) fn made<L: WindowLaw + 'static>(
     match split {
         Split::Datapath => box_algorithm(LossBasedAlgorithm::new(law, options, exit)),
         Split::Agent => box_algorithm(AgentOnly::new(law, options.report)),
+        Split::Periodic => {
+            box_algorithm(AgentOnly::new(law, options.report).without_urgent_reports())
+        }
     }
 }
 
