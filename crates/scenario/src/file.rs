@@ -322,9 +322,14 @@ pub(crate) struct MessagesEntry {
     pub(crate) rate: Option<Q<Rate>>,
     pub(crate) per_second: Option<Spanned<f64>>,
     pub(crate) sizes: Spanned<Sizes>,
+    /// Time of the only message of each pair, and the maximum of its random offset.
+    pub(crate) at: Option<Q<Duration>>,
+    pub(crate) spread: Option<Q<Duration>>,
     pub(crate) count: Option<Spanned<u64>>,
     #[serde(default)]
     pub(crate) requested: bool,
+    /// Seed of the messages in place of the run's.
+    pub(crate) seed: Option<u64>,
 }
 
 /// Connections per pair of hosts: a number, or a table.

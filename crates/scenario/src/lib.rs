@@ -360,7 +360,7 @@ impl Workload {
 
     /// Returns how its flows end.
     pub fn flow_end(&self) -> FlowEnd {
-        use ccplane_workload::Workload as Sends;
+        use ccplane_workload::{Arrivals, Workload as Sends};
         let counted = match &self.kind {
             WorkloadKind::Generated(Sends::Bulk { bytes: None, .. } | Sends::Paced { .. }) => {
                 return FlowEnd::Never;
@@ -371,7 +371,9 @@ impl Workload {
             | WorkloadKind::Trace { .. } => true,
             WorkloadKind::Generated(Sends::Poisson { flows, .. }) => flows.is_some(),
             WorkloadKind::Generated(Sends::Bursts { bursts, .. }) => bursts.is_some(),
-            WorkloadKind::Generated(Sends::Messages { messages, .. }) => messages.is_some(),
+            WorkloadKind::Generated(Sends::Messages {
+                messages, arrivals, ..
+            }) => messages.is_some() || matches!(arrivals, Arrivals::Once { .. }),
             WorkloadKind::Generated(Sends::Requests { .. }) => false,
         };
         if counted || self.stop.is_some() {

@@ -344,13 +344,38 @@ fn messages(context: &CheckContext, at: &Spanned<file::MessagesEntry>) -> Result
             "give at least 1, or remove `count`",
         ));
     }
+    let spread = value_or(&m.spread, Duration::ZERO);
+    let arrivals = match &m.at {
+        Some(once) if m.rate.is_some() || m.per_second.is_some() || m.count.is_some() => {
+            return Err(context.source.problem(
+                once,
+                "`at` is one message of each pair, without a rate and a count",
+                "conflicts with `rate`, `per_second` or `count`",
+                "remove `at`, or the other settings",
+            ));
+        }
+        Some(once) => Arrivals::Once {
+            at: once.get_ref().0,
+            spread,
+        },
+        None if spread > Duration::ZERO => {
+            return Err(context.source.problem(
+                at,
+                "`spread` needs `at`",
+                "here",
+                "set the time of the messages, such as `at = \"1ms\"`, or remove `spread`",
+            ));
+        }
+        None => arrivals(context, at, m.rate.as_ref(), m.per_second.as_ref())?,
+    };
     Ok(Sends::Messages {
         connections,
         policy: pick,
-        arrivals: arrivals(context, at, m.rate.as_ref(), m.per_second.as_ref())?,
+        arrivals,
         sizes: sizes(context, &m.sizes)?,
         messages: m.count.as_ref().map(|count| *count.get_ref()),
         requested: m.requested,
+        seed: m.seed,
     })
 }
 

@@ -525,6 +525,29 @@ fn lists_and_messages_are_read() {
         panic!("{messages:?}")
     };
     assert_eq!(ends, FlowEnd::All);
+    let (ends, _, messages) = kind(
+        "messages = { at = \"1ms\", spread = \"10us\", seed = 7, sizes = { fixed = \"10kB\" } }",
+    );
+    let WorkloadKind::Generated(Workload::Messages {
+        arrivals: Arrivals::Once { at, spread },
+        seed: Some(7),
+        ..
+    }) = messages
+    else {
+        panic!("{messages:?}")
+    };
+    assert_eq!((at, spread), (ms(1), Duration::from_micros(10)));
+    assert_eq!(ends, FlowEnd::All);
+    for wrong in [
+        "at = \"1ms\", rate = \"1mbit\"",
+        "spread = \"1ms\", rate = \"1mbit\"",
+    ] {
+        let line = format!("messages = {{ {wrong}, sizes = {{ fixed = \"10kB\" }} }}");
+        assert!(
+            parse(&with("bulk = { flows = 4 }", &line)).is_err(),
+            "{wrong}"
+        );
+    }
 }
 
 /// Flows that join and leave have scheduled times that are known before the run.

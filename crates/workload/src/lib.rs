@@ -106,7 +106,7 @@ pub enum Workload {
         think_time: DurationDistribution,
     },
     /// Messages over persistent connections; they arrive as a Poisson process, each for a random
-    /// pair.
+    /// pair, or one for each pair.
     Messages {
         /// Connections per pair.
         connections: u32,
@@ -122,6 +122,8 @@ pub enum Workload {
         /// completion time. The request is not sent as a packet: the driver, which knows the path,
         /// adds the delay.
         requested: bool,
+        /// Seed of the messages in place of the run's.
+        seed: Option<u64>,
     },
     /// Incast: every pair starts a flow at the same time, periodically.
     Bursts {
@@ -198,6 +200,13 @@ pub enum Arrivals {
         share: f64,
         /// Link rate.
         link_rate: Rate,
+    },
+    /// One arrival per pair at a random time. Only for messages.
+    Once {
+        /// Earliest time, relative to the workload's start.
+        at: Duration,
+        /// Maximum of a uniform random offset added to it.
+        spread: Duration,
     },
 }
 
@@ -411,16 +420,27 @@ impl WorkloadGenerator {
                 sizes,
                 messages,
                 requested: _,
+                seed: own_seed,
             } => {
                 check_connections(connections)?;
                 if messages == Some(0) {
                     return Err(nothing("it has no messages; give at least one"));
                 }
-                let gap = open::gap(arrivals, &sizes).map_err(nothing)?;
+                let seed = own_seed.unwrap_or(seed);
+                let random = draw::workload_rng(seed, which);
+                let arrivals = match arrivals {
+                    Arrivals::Once { at, spread } => {
+                        let offsets = draw::start_offset_rng(seed, which);
+                        messages::MessageArrivals::once(&pairs, start + at, spread, offsets)
+                    }
+                    rate => messages::MessageArrivals::Poisson {
+                        mean_interval_ns: open::gap(rate, &sizes).map_err(nothing)?,
+                    },
+                };
                 let demand = messages::Demand {
                     connections,
                     policy: pick,
-                    mean_interval_ns: gap,
+                    arrivals,
                     sizes,
                     messages_max: messages,
                 };

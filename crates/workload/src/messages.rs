@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use ccplane_units::{Bytes, Duration, Time};
 use rand_pcg::Pcg64;
+use rand_pcg::rand_core::Rng;
 
 use super::draw::{draw_below, draw_exponential};
 use super::{Action, ActiveTime, Pairs, RECORDS_MAX, SizeTable};
@@ -42,8 +43,7 @@ pub enum ConnectionPolicy {
 #[derive(Debug)]
 pub(crate) struct MessageWorkload {
     policy: ConnectionPolicy,
-    /// Mean time between arrivals, nanoseconds.
-    mean_interval_ns: f64,
+    arrivals: MessageArrivals,
     sizes: SizeTable,
     /// Limit on the number of messages.
     messages_max: u64,
@@ -106,12 +106,38 @@ impl MessageConnection {
     }
 }
 
+/// Arrival times and pairs of messages.
+#[derive(Debug)]
+pub(crate) enum MessageArrivals {
+    /// Poisson process, each for a random pair.
+    Poisson {
+        /// Mean time between arrivals, nanoseconds.
+        mean_interval_ns: f64,
+    },
+    /// Times and places of pairs, the earliest last.
+    Listed(Vec<(Time, usize)>),
+}
+
+impl MessageArrivals {
+    /// Returns one arrival per pair, each up to `spread` after `at`.
+    pub fn once(pairs: &Pairs, at: Time, spread: Duration, mut offsets: Pcg64) -> MessageArrivals {
+        let spread_ns = spread.as_nanos().max(1);
+        let places = (0..pairs.position_count()).filter(|place| pairs.get(*place).is_some());
+        let arrival = |place| {
+            let offset = Duration::from_nanos(offsets.next_u64() % spread_ns);
+            (at + offset, place)
+        };
+        let mut listed: Vec<(Time, usize)> = places.map(arrival).collect();
+        listed.sort_by(|one, other| other.cmp(one));
+        MessageArrivals::Listed(listed)
+    }
+}
+
 /// Parameters of [`MessageWorkload`] besides pairs, times and random numbers.
 pub(crate) struct Demand {
     pub connections: u32,
     pub policy: ConnectionPolicy,
-    /// Mean time between arrivals, nanoseconds.
-    pub mean_interval_ns: f64,
+    pub arrivals: MessageArrivals,
     pub sizes: SizeTable,
     /// Limit on the number of messages.
     pub messages_max: Option<u64>,
@@ -127,7 +153,7 @@ impl MessageWorkload {
     ) -> MessageWorkload {
         let mut messages = MessageWorkload {
             policy: demand.policy,
-            mean_interval_ns: demand.mean_interval_ns,
+            arrivals: demand.arrivals,
             sizes: demand.sizes,
             messages_max: demand.messages_max.unwrap_or(u64::MAX),
             span,
@@ -256,20 +282,30 @@ impl MessageWorkload {
         if self.arrived >= self.messages_max {
             return None;
         }
-        let next = at + draw_exponential(&mut self.random, self.mean_interval_ns);
+        let next = match &self.arrivals {
+            MessageArrivals::Poisson { mean_interval_ns } => {
+                at + draw_exponential(&mut self.random, *mean_interval_ns)
+            }
+            MessageArrivals::Listed(listed) => listed.last()?.0,
+        };
         (!self.span.is_over(next)).then_some(next)
     }
 
     /// Assigns the messages that have arrived by now.
     fn assign_arrivals(&mut self, now: Time, pairs: &Pairs) {
         while let Some(arrived) = self.next.filter(|at| *at <= now) {
-            let pair = pairs.draw(&mut self.random);
+            let place = match &mut self.arrivals {
+                MessageArrivals::Poisson { .. } => pairs
+                    .draw(&mut self.random)
+                    .map(|(place, _)| place as usize),
+                MessageArrivals::Listed(listed) => listed.pop().map(|(_, place)| place),
+            };
             let bytes = self.sizes.draw(&mut self.random);
             self.arrived += 1;
             self.next = self.draw_next_arrival(arrived);
             let message = PendingMessage { arrived, bytes };
-            let Some((place, desk)) = pair
-                .and_then(|(place, _)| Some((place, self.pair_states.get_mut(place as usize)?)))
+            let Some((place, desk)) =
+                place.and_then(|place| Some((place, self.pair_states.get_mut(place)?)))
             else {
                 // Unreachable: there are pairs, and each has a desk.
                 self.finished += 1;
@@ -375,6 +411,7 @@ mod tests {
                 sizes,
                 messages,
                 requested: false,
+                seed: None,
             },
             start: Time::ZERO + Duration::from_millis(5),
             stop: None,
@@ -530,6 +567,48 @@ mod tests {
         };
         let waited = running.messages().windows(2).filter(waited).count();
         assert!(waited > 100, "{waited}");
+    }
+
+    #[test]
+    fn every_pair_has_one_message_at_its_time() {
+        let (at, spread) = (Duration::from_millis(1), Duration::from_micros(10));
+        let size = SizeTable::fixed(Bytes::new(1_000));
+        let once = spec(1, Arrivals::Once { at, spread }, size, None);
+        let mut running = WorkloadGenerator::new(once, 3, 0).expect("a valid workload");
+        let rate = Rate::from_bytes_per_sec(1_000_000);
+        let actions = drive(&mut running, rate, Duration::ZERO);
+        let start = Time::ZERO + Duration::from_millis(5);
+        for (opened, action) in &actions[..2] {
+            assert!(*opened == start && matches!(action, Action::Open { bytes: Some(0), .. }));
+        }
+        let arrivals: Vec<_> = running.messages().iter().map(|m| m.arrived).collect();
+        assert!(
+            arrivals
+                .iter()
+                .all(|time| (start + at..start + at + spread).contains(time))
+        );
+        let connections: BTreeSet<_> = running.messages().iter().map(|m| m.connection).collect();
+        assert_eq!((connections.len(), arrivals.len()), (2, 2));
+        assert!(running.has_ended());
+    }
+
+    #[test]
+    fn messages_can_have_a_seed_of_their_own() {
+        let size = SizeTable::new(&[(1, 0.0), (40_000, 1.0)]).expect("ascending points");
+        let messages = |own, seed| {
+            let mut spec = spec(2, Arrivals::PerSecond(100.0), size.clone(), Some(50));
+            if let Workload::Messages { seed, .. } = &mut spec.kind {
+                *seed = own;
+            }
+            let mut running = WorkloadGenerator::new(spec, seed, 0).expect("a valid workload");
+            drive(
+                &mut running,
+                Rate::from_bytes_per_sec(1_000_000),
+                Duration::ZERO,
+            )
+        };
+        assert_eq!(messages(Some(7), 1), messages(None, 7));
+        assert_ne!(messages(Some(7), 1), messages(None, 1));
     }
 
     #[test]

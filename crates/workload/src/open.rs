@@ -316,6 +316,7 @@ pub(crate) fn gap(arrivals: Arrivals, sizes: &SizeTable) -> Result<f64, &'static
             share,
             link_rate: of,
         } => share * of.bytes_per_sec() as f64 / sizes.mean(),
+        Arrivals::Once { .. } => return Err("its arrivals have no rate; give one"),
     };
     if rate.is_finite() && rate > 0.0 {
         Ok(1e9 / rate)
