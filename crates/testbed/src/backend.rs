@@ -308,6 +308,14 @@ impl<'s> PreparedPath<'s> {
             (Reading::now(thread), reports(), MachineWatch::start());
         let mut shown = RunView::new(self.scenario.duration, progress);
         let namespaces = sites.namespaces();
+        if let Some(restart) = self.scenario.transport.restart_after_idle {
+            let ends = [emulator.sender_ns(), emulator.receiver_ns()];
+            for inside in ends.into_iter().chain(&namespaces) {
+                let (name, value) = ("net/ipv4/tcp_slow_start_after_idle", u8::from(restart));
+                let set = inside.set_sysctl(name, &value.to_string());
+                set.map_err(|error| BackendError::from_host(error, bpf))?;
+            }
+        }
         let recorded =
             real::tcp::run(&emulator, namespaces, &plan, &controls, |gone, received| {
                 if let Some(stamping) = &mut stamping {

@@ -74,6 +74,11 @@ pub(crate) fn supported_layout(
             .rc3
             .filter(|_| over == TransportKind::Udp),
         proof_of_receipt: scenario.transport.proof_of_receipt,
+        // The kernel has a setting for it in each namespace.
+        restart_after_idle: scenario
+            .transport
+            .restart_after_idle
+            .filter(|_| over == TransportKind::Tcp),
         ..TransportOptions::default()
     };
     if scenario.transport != carried {
@@ -404,6 +409,18 @@ mod tests {
         for (part, begin) in parts.iter().zip(expected) {
             assert!(part.starts_with(begin), "{part}");
         }
+    }
+
+    #[test]
+    fn only_the_kernels_restart_after_idle_can_be_set() {
+        let scenario = read(
+            "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\n\
+             rate = \"10mbit\"\nrtt = \"20ms\"\n\
+             [transport]\nrestart_after_idle = false\n[[workload]]\nbulk = {}\n",
+        );
+        let none = Vec::<String>::new();
+        assert_eq!(unsupported(&scenario, TransportKind::Tcp), none);
+        assert_eq!(unsupported(&scenario, TransportKind::Udp).len(), 1);
     }
 
     #[test]
