@@ -7,14 +7,11 @@
 // Standard output may be closed or full: `ccplane::program::print_line` reports it at the end.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod ccp_fct;
 mod ccp_group;
-mod ccp_incast;
 mod ccp_ipc;
 mod command;
 mod dx_accuracy;
 mod loopback;
-mod outside;
 mod page;
 mod program;
 mod rc3_fairness;
@@ -22,7 +19,6 @@ mod rc3_fct;
 mod rc3_internet2;
 mod rc3_priority;
 mod rc3_transport;
-mod replay;
 mod script;
 mod simulations;
 mod systems;
@@ -182,9 +178,7 @@ pub struct Outcome {
 
 /// Experiments that are code, and those that combine others.
 const CODE: &[Experiment] = &[
-    ccp_fct::EXPERIMENT,
     ccp_ipc::EXPERIMENT,
-    ccp_incast::EXPERIMENT,
     ccp_group::EXPERIMENT,
     systems::CCP,
     dx_accuracy::EXPERIMENT,

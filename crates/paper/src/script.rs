@@ -90,6 +90,8 @@ type EmbeddedScript = (
 const EMBEDDED: &[EmbeddedScript] = embedded![
     "ccp/cwnd-evolution": "ccp/cwnd-evolution.toml" "ccp/cwnd-evolution.linux.toml";
     "ccp/fidelity": "ccp/fidelity.toml" "ccp/fidelity.linux.toml";
+    "ccp/fct": "ccp/fct.toml" "ccp/fct.linux.toml";
+    "ccp/incast": "ccp/incast.toml";
     "ccp/interval":;
     "ccp/scalability":;
     "ccp/slow-algorithm":;
