@@ -45,7 +45,7 @@ paper = Paper(
         "Kernel TCP runs over ccplane's emulator instead of Mahimahi, both ends on this machine, with this host's kernel "
         "instead of Linux 4.14. In the simulator, its transport stands for the kernel's TCP."])
 tables = {on: paper.flows(on, columns=["list", "control", "bytes", "completion_ms"]) for on in ("linux", "sim")}
-tables = {on: flows for on, flows in tables.items() if len(flows)}
+tables = {on: flows.with_columns(pl.col("list").cast(pl.Int64)) for on, flows in tables.items() if len(flows)}
 
 rows = [["the paper", *(cell(value, 0) for value in PAPER_LIST), None]]
 listed = list(tables.values())[-1].filter(control="native")

@@ -16,7 +16,7 @@ MODEL, OWN = "reno:split=periodic", "reno"
 POINT = ["setup", "gbit", "rtt", "packets"]
 
 runs = Paper().runs().with_columns(
-    gbit=pl.col("gbit").cast(pl.Int64), rtt=(pl.col("rtt_ms") * 1e3).round().cast(pl.Int64),
+    pl.col("gbit", "interval").cast(pl.Int64), rtt=(pl.col("rtt_ms") * 1e3).round().cast(pl.Int64),
     packets=pl.col("fixed_bytes").cast(pl.Int64) // MSS,
     # Of 50 values the 99th percentile is the largest.
     tail_us=pl.when(pl.col("flows_unfinished") == 0).then(pl.col("completion_p99_ms") * 1e3))
