@@ -35,7 +35,6 @@ use serde::de::DeserializeOwned;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::parts::Parts;
-use ccplane_lab::stats;
 
 pub use command::main_with;
 pub use script::Script;
@@ -178,7 +177,6 @@ pub struct Outcome {
 
 /// Experiments that are code, and those that combine others.
 const CODE: &[Experiment] = &[
-    ccp_ipc::EXPERIMENT,
     ccp_group::EXPERIMENT,
     systems::CCP,
     dx_accuracy::EXPERIMENT,

@@ -10,7 +10,9 @@ use ccplane_lab::{Error, Progress};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Datapath, Options, loopback, rc3_fairness, rc3_fct, rc3_internet2, rc3_priority};
+use crate::{
+    Datapath, Options, ccp_ipc, loopback, rc3_fairness, rc3_fct, rc3_internet2, rc3_priority,
+};
 
 /// Code that makes the tables of a script, on one datapath or several.
 #[derive(Debug)]
@@ -28,6 +30,7 @@ pub(crate) struct Program {
 
 /// All programs.
 pub(crate) const PROGRAMS: &[Program] = &[
+    ccp_ipc::PROGRAM,
     loopback::INTERVAL,
     loopback::SCALABILITY,
     loopback::SLOW_ALGORITHM,

@@ -92,6 +92,7 @@ const EMBEDDED: &[EmbeddedScript] = embedded![
     "ccp/fidelity": "ccp/fidelity.toml" "ccp/fidelity.linux.toml";
     "ccp/fct": "ccp/fct.toml" "ccp/fct.linux.toml";
     "ccp/incast": "ccp/incast.toml";
+    "ccp/ipc":;
     "ccp/interval":;
     "ccp/scalability":;
     "ccp/slow-algorithm":;

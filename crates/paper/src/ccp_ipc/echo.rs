@@ -1,5 +1,5 @@
-//! Echoes as the paper measured them: a process at the other end of a Unix socket, and the kernel
-//! at that of Netlink.
+//! Echoes as in the paper: by a process at the other end of a Unix socket, and by the kernel over
+//! Netlink.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,18 +15,18 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-use super::beside_hogs;
+use super::next_to_busy_threads;
 
-/// The hidden command of ours by which another process becomes the other end.
+/// Hidden command that serves the other end in another process.
 pub const COMMAND: &str = "echo-datagrams";
-/// A message: about a report's size.
+/// Size of a message, bytes: about that of a report.
 const MESSAGE: usize = 64;
-/// Exchanges that are not counted: caches and the scheduler's first guesses.
+/// Exchanges before the measurement, which fill caches.
 const WARM_UP: usize = 500;
-/// Longer and the other end is gone.
+/// Timeout after which the other end counts as gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Echoes what comes on the standard input, a Unix datagram socket, until it fails.
+/// Echoes the messages of the standard input, a Unix datagram socket, until it fails.
 pub fn serve() -> io::Result<()> {
     let socket = UnixDatagram::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut message = [0; MESSAGE];
@@ -36,8 +36,8 @@ pub fn serve() -> io::Result<()> {
     }
 }
 
-/// To another process and back.
-pub(super) fn unix(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Error> {
+/// Times exchanges with another process.
+pub(super) fn unix(exchanges: usize, busy_threads: usize) -> Result<Vec<Duration>, Error> {
     let measure = || -> io::Result<Vec<Duration>> {
         let (here, there) = UnixDatagram::pair()?;
         here.set_read_timeout(Some(PATIENCE))?;
@@ -55,12 +55,13 @@ pub(super) fn unix(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Error
         child.wait()?;
         times
     };
-    beside_hogs(hogs, measure).map_err(Error::traffic("time echoes over a Unix socket", ""))
+    next_to_busy_threads(busy_threads, measure)
+        .map_err(Error::traffic("time echoes over a Unix socket", ""))
 }
 
-/// To the kernel, which acknowledges a message that asks for nothing.
-pub(super) fn netlink(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Error> {
-    // linux/netlink.h: a message of type NOOP that wants an acknowledgement.
+/// Times exchanges with the kernel, which acknowledges a message without a request.
+pub(super) fn netlink(exchanges: usize, busy_threads: usize) -> Result<Vec<Duration>, Error> {
+    // linux/netlink.h: a message of type NOOP that requests an acknowledgement.
     const NLMSG_NOOP: u16 = 1;
     const NLM_F_REQUEST: u16 = 1;
     const NLM_F_ACK: u16 = 4;
@@ -89,10 +90,11 @@ pub(super) fn netlink(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Er
             Ok(())
         })
     };
-    beside_hogs(hogs, measure).map_err(Error::traffic("time Netlink's acknowledgements", ""))
+    next_to_busy_threads(busy_threads, measure)
+        .map_err(Error::traffic("time Netlink's acknowledgements", ""))
 }
 
-/// The times of exchanges, after some that are not counted.
+/// Returns the times of exchanges after a warm-up.
 fn timed(
     exchanges: usize,
     mut exchange: impl FnMut() -> io::Result<()>,

@@ -1,4 +1,4 @@
-//! Report and update over ccplane's own local link: a socket of packets, version 2 of the messages.
+//! Report and update over ccplane's own local link, a packet socket with version 2 of the messages.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use ccplane_testbed::traffic::monotonic_ns;
 use ccplane_units::Bytes;
 use ccplane_wire::{WireCommand, WireEvent};
 
-use super::beside_hogs;
+use super::next_to_busy_threads;
 
 /// Answers every report with a window.
 struct Answer;
@@ -41,16 +41,17 @@ impl Algorithm for Answer {
     }
 }
 
-/// Exchanges that are not counted.
+/// Exchanges before the measurement.
 const WARM_UP: usize = 500;
-/// Looks, a system call each, before it makes way: some 20 µs. Fewer, and an idle machine's latency
-/// is the scheduler's.
-const LOOKS: u32 = 100;
-/// Longer and the agent is gone.
+/// Polls, a system call each, before the thread yields: some 20 µs. With fewer, the latency of an
+/// idle machine is the scheduler's.
+const POLLS_PER_YIELD: u32 = 100;
+/// Timeout after which the agent counts as gone.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
-pub(super) fn times(exchanges: usize, hogs: usize) -> Result<Vec<Duration>, Error> {
-    beside_hogs(hogs, || measure(exchanges)).map_err(Error::traffic("time the local link", ""))
+pub(super) fn times(exchanges: usize, busy_threads: usize) -> Result<Vec<Duration>, Error> {
+    next_to_busy_threads(busy_threads, || measure(exchanges))
+        .map_err(Error::traffic("time the local link", ""))
 }
 
 fn measure(exchanges: usize) -> io::Result<Vec<Duration>> {
@@ -73,7 +74,7 @@ fn measure(exchanges: usize) -> io::Result<Vec<Duration>> {
     })
 }
 
-/// The datapath's side.
+/// Runs the datapath's side.
 fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration>> {
     let mut uplink = Uplink::new(path);
     uplink.connect().map_err(io::Error::other)?;
@@ -86,7 +87,7 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
         max_vars: 16,
         agent_timeout: None,
     };
-    tell(&mut uplink, &WireEvent::Ready { datapath })?;
+    send(&mut uplink, &WireEvent::Ready { datapath })?;
     let mut program = 0;
     wait(&mut uplink, &mut |command| {
         if let WireCommand::Install {
@@ -98,12 +99,12 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
         }
         false
     })?;
-    tell(&mut uplink, &WireEvent::Installed { program })?;
+    send(&mut uplink, &WireEvent::Installed { program })?;
     let info = FlowInfo {
         algorithm: "answer".to_owned(),
         ..FlowInfo::default()
     };
-    tell(&mut uplink, &WireEvent::FlowOpened { flow: 1, info })?;
+    send(&mut uplink, &WireEvent::FlowOpened { flow: 1, info })?;
     wait(&mut uplink, &mut |command| {
         matches!(command, WireCommand::SetProgram { .. })
     })?;
@@ -116,7 +117,7 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
             urgent: true,
             fields: &[100_000 + n as u64, 0, 20_000, 1_000_000, 10, 0],
         };
-        tell(&mut uplink, &report)?;
+        send(&mut uplink, &report)?;
         wait(&mut uplink, &mut |command| {
             matches!(command, WireCommand::Update { .. })
         })?;
@@ -127,7 +128,7 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
     Ok(times)
 }
 
-fn tell(uplink: &mut Uplink, event: &WireEvent<'_>) -> io::Result<()> {
+fn send(uplink: &mut Uplink, event: &WireEvent<'_>) -> io::Result<()> {
     match uplink.event(event) {
         SendOutcome::Queued if uplink.flush() => Ok(()),
         sent => Err(io::Error::other(format!(
@@ -136,17 +137,17 @@ fn tell(uplink: &mut Uplink, event: &WireEvent<'_>) -> io::Result<()> {
     }
 }
 
-/// Looks until a command comes that is wanted, and makes way for others between looks now and then.
+/// Polls until the wanted command arrives, and yields now and then.
 fn wait(uplink: &mut Uplink, wanted: &mut dyn FnMut(WireCommand) -> bool) -> io::Result<()> {
     let begun = monotonic_ns();
-    let (mut came, mut looks) = (false, 0u32);
+    let (mut arrived, mut polls) = (false, 0u32);
     loop {
-        uplink.receive(&mut |command| came |= wanted(command));
-        if came {
+        uplink.receive(&mut |command| arrived |= wanted(command));
+        if arrived {
             return Ok(());
         }
-        looks += 1;
-        if looks.is_multiple_of(LOOKS) {
+        polls += 1;
+        if polls.is_multiple_of(POLLS_PER_YIELD) {
             if !uplink.is_connected() || monotonic_ns() - begun > PATIENCE_NS {
                 return Err(io::Error::other("the agent does not answer"));
             }
