@@ -177,7 +177,6 @@ pub struct Outcome {
 
 /// Experiments that are code, and those that combine others.
 const CODE: &[Experiment] = &[
-    ccp_group::EXPERIMENT,
     systems::CCP,
     dx_accuracy::EXPERIMENT,
     systems::DX,

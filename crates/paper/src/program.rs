@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Datapath, Options, ccp_ipc, loopback, rc3_fairness, rc3_fct, rc3_internet2, rc3_priority,
+    Datapath, Options, ccp_group, ccp_ipc, loopback, rc3_fairness, rc3_fct, rc3_internet2,
+    rc3_priority,
 };
 
 /// Code that makes the tables of a script, on one datapath or several.
@@ -30,6 +31,7 @@ pub(crate) struct Program {
 
 /// All programs.
 pub(crate) const PROGRAMS: &[Program] = &[
+    ccp_group::PROGRAM,
     ccp_ipc::PROGRAM,
     loopback::INTERVAL,
     loopback::SCALABILITY,

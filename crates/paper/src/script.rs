@@ -96,6 +96,7 @@ const EMBEDDED: &[EmbeddedScript] = embedded![
     "ccp/interval":;
     "ccp/scalability":;
     "ccp/slow-algorithm":;
+    "ccp/group":;
     "dx/testbed": "dx/testbed.toml" "dx/testbed.linux.toml";
     "dx/fattree": "dx/fattree.toml";
     "dx/senders": "dx/senders.toml";

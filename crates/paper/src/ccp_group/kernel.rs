@@ -1,7 +1,7 @@
-//! The same on kernel TCP: three hosts as namespaces before the emulated bottleneck, the agent on a
+//! Runs on kernel TCP: three hosts as namespaces before the emulated bottleneck, and the agent on a
 //! fourth, over TLS.
 //!
-//! Names of congestion controls are one for all namespaces of a kernel. Each of the two hosts has a
+//! All namespaces of a kernel share the names of congestion controls. Each of the two hosts has a
 //! registration under its own name, with its own table, ring and connection to the agent, as two
 //! kernels have. The agent's distance is a second emulated path.
 
@@ -33,23 +33,24 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 use super::{
-    BACKLOG, Course, GROUP, IDLES, KILLED, LOOK, Point, RATE, RTT, STARTS, STREAM, Seen, Who,
+    ALGORITHM, BACKLOG, IDLE_MEMBER, KILLED_MEMBER, Measurement, Point, RATE, RTT, SAMPLE_INTERVAL,
+    START_SPREAD, STREAM, Sharing, Timeline,
 };
 
-/// A run: what arrived, what the machine did, and how many flows fell back.
-pub(super) type Ran = (Seen, Vec<String>, u64);
+/// Measurements of a run, disturbances by the machine, and the number of flows that fell back.
+pub(super) type KernelRun = (Measurement, Vec<String>, u64);
 
-/// From the threads' start to the run's: all of them wait then.
+/// Time from the start of the threads to that of the run.
 const LEAD: Duration = Duration::from_millis(300);
-/// How long a blocked write or read waits before it looks whether to stop.
+/// Timeout of a blocked write or read, after which it checks for the end of the run.
 const PATIENCE: StdDuration = StdDuration::from_millis(50);
-/// How long the agent's thread has to end.
+/// Time for the agent's thread to end.
 const END: Duration = Duration::from_secs(2);
-/// The name of each host's registration.
+/// Name of each host's registration.
 const NAMES: [&str; 2] = ["ccp_group_east", "ccp_group_west"];
-/// What each host's key is called.
+/// Name of each host's key.
 const HOSTS: [&str; 2] = ["east", "west"];
-/// What a socket asks for so that TCP paces it, bytes/s: more than any of them reaches.
+/// Pacing rate that makes TCP pace a socket, bytes/s, above the rate of any flow.
 const UNLIMITED: u64 = 1 << 40;
 
 /// Runs one point.
@@ -57,14 +58,14 @@ pub(super) fn run(
     point: &Point,
     registry: &Registry,
     progress: &dyn Progress,
-) -> Result<Ran, Error> {
+) -> Result<KernelRun, Error> {
     let emulator = Emulator::start(bottleneck(point.seed))
         .map_err(|error| BackendError::from_emulator(error, true))?;
     let hosts = hosts(&emulator)?;
-    let group = Group::start(point.who, registry)?;
-    let (senders, receivers) = connect(point.who, &emulator, &hosts, group.as_ref())?;
+    let group = Group::start(point.sharing, registry)?;
+    let (senders, receivers) = connect(point.sharing, &emulator, &hosts, group.as_ref())?;
     let watch = MachineWatch::start();
-    let (mut seen, began) = traffic(point, senders, receivers, progress)
+    let (mut measured, began) = traffic(point, senders, receivers, progress)
         .map_err(Error::traffic("send as a group", ""))?;
     let machine = watch.finish();
     let fallbacks = group.map_or(Ok(0), Group::finish)?;
@@ -74,22 +75,22 @@ pub(super) fn run(
     if progress.is_cancelled() {
         return Err(Error::Interrupted);
     }
-    seen.drops = report.forward.queue_drops;
+    measured.drops = report.forward.queue_drops;
     let began = began.saturating_sub(report.epoch.as_nanos());
     let counted = report
         .forward
         .records()
         .filter(|record| record.arrived.as_nanos() >= began);
     let sojourns = counted.filter_map(|record| Some(record.sojourn()?.as_nanos() as f64 / 1e6));
-    seen.delay_ms = Distribution::new(sojourns).mean().unwrap_or_default();
+    measured.delay_ms = Distribution::new(sojourns).mean().unwrap_or_default();
     Ok((
-        seen,
+        measured,
         machine.disturbances(longest_stall(RTT.as_secs_f64() * 1e3)),
         fallbacks,
     ))
 }
 
-/// The path that all share.
+/// Returns the path that all flows share.
 fn bottleneck(seed: u64) -> EmuConfig {
     EmuConfig {
         forward: LinkConfig {
@@ -109,12 +110,13 @@ fn bottleneck(seed: u64) -> EmuConfig {
     }
 }
 
-/// The two hosts of the group and the one beside them, whose router the emulator's end is.
+/// Creates the two hosts of the group and the one of the other flow. The emulator's end is their
+/// router.
 fn hosts(emulator: &Emulator) -> Result<Vec<Namespace>, Error> {
     let router = emulator.sender_ns();
     let forwards = router.set_sysctl("net/ipv4/ip_forward", "1");
     forwards.map_err(|error| BackendError::from_host(error, true))?;
-    // Private addresses (RFC 1918) beside the emulator's, a network for each host.
+    // Private addresses (RFC 1918) that the emulator does not use, a network for each host.
     wire::run(
         emulator.receiver_ns(),
         "ip",
@@ -136,7 +138,7 @@ fn hosts(emulator: &Emulator) -> Result<Vec<Namespace>, Error> {
     (1..=3).map(host).collect()
 }
 
-/// Keys that are gone in the end.
+/// Folder of keys, removed on drop.
 struct Keys(PathBuf);
 
 impl Drop for Keys {
@@ -145,7 +147,7 @@ impl Drop for Keys {
     }
 }
 
-/// The hosts' registrations, and the agent that steers them. Registrations go first.
+/// Registrations of the hosts, and the agent that steers them. Registrations are dropped first.
 struct Group {
     steered: Vec<SteeredAlgorithm>,
     agent: AgentThread,
@@ -154,16 +156,15 @@ struct Group {
 }
 
 impl Group {
-    /// Starts the agent as far away as it is meant to be, and registers both hosts; nothing where
-    /// nobody is steered.
+    /// Starts the agent at its distance, and registers both hosts. Returns `None` without a group.
     #[expect(clippy::disallowed_methods, reason = "certificates are made now")]
-    fn start(who: Who, registry: &Registry) -> Result<Option<Group>, Error> {
-        let Some(parameters) = who.parameters() else {
+    fn start(sharing: Sharing, registry: &Registry) -> Result<Option<Group>, Error> {
+        let Some(parameters) = sharing.parameters() else {
             return Ok(None);
         };
         let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
-        agent.add_boxed(registry.by_name(GROUP, &parameters)?)?;
-        let path = Emulator::start(control(who))
+        agent.add_boxed(registry.by_name(ALGORITHM, &parameters)?)?;
+        let path = Emulator::start(control(sharing))
             .map_err(|error| BackendError::from_emulator(error, true))?;
         let keys = Keys(std::env::temp_dir().join(path.sender_ns().name()));
         let broken =
@@ -191,8 +192,8 @@ impl Group {
                 port,
                 keys: Some(group.keys.0.join(host)),
             });
-            // Its thread begins in there, and with it the connection to the agent.
-            let start = || SteeredAlgorithm::start_remote(&remote, GROUP, Some(name), 0);
+            // The thread, and with it the connection to the agent, starts in this namespace.
+            let start = || SteeredAlgorithm::start_remote(&remote, ALGORITHM, Some(name), 0);
             let started = group.path.sender_ns().run(start);
             group
                 .steered
@@ -201,7 +202,7 @@ impl Group {
         Ok(Some(group))
     }
 
-    /// Unregisters; how many flows fell back.
+    /// Unregisters the hosts, and returns the number of flows that fell back.
     fn finish(self) -> Result<u64, Error> {
         let fallbacks = self
             .steered
@@ -213,11 +214,11 @@ impl Group {
     }
 }
 
-/// The way to the agent.
-fn control(who: Who) -> EmuConfig {
+/// Returns the path to the agent.
+fn control(sharing: Sharing) -> EmuConfig {
     let way = || LinkConfig {
         line: LineSpec::Unlimited,
-        delay: Duration::from_micros(who.delay()),
+        delay: Duration::from_micros(sharing.distance_us()),
         ..LinkConfig::default()
     };
     EmuConfig {
@@ -228,9 +229,9 @@ fn control(who: Who) -> EmuConfig {
     }
 }
 
-/// The two ends of every flow, members first.
+/// Connects every flow, members first, and returns both ends.
 fn connect(
-    who: Who,
+    sharing: Sharing,
     emulator: &Emulator,
     hosts: &[Namespace],
     group: Option<&Group>,
@@ -256,7 +257,7 @@ fn connect(
         let namespace = namespace.map_err(Error::traffic("find a host", ""))?;
         let connect = || {
             let stream = traffic::connect(to, congestion, buffer)?;
-            if who != Who::Bare {
+            if sharing != Sharing::Bare {
                 ccplane_host::pace(&stream, UNLIMITED)?;
             }
             Ok(stream)
@@ -264,20 +265,20 @@ fn connect(
         senders.push(inside(namespace, "connect over the path", connect)?);
         Ok::<(), Error>(())
     };
-    let members = who.members();
+    let members = sharing.members();
     for member in 0..members {
         let host = usize::from(member >= members.div_ceil(2));
         let steered = group.and_then(|group| group.steered.get(host));
-        // Of the idle one no more is left to send than in the simulator: the kernel makes a buffer
-        // twice as large as is asked for.
-        let small = members > 1 && member == IDLES;
+        // The idle member must not have more left to send than in the simulator. The kernel doubles
+        // the requested buffer size.
+        let small = members > 1 && member == IDLE_MEMBER;
         open(
             host,
             steered.map_or("cubic", SteeredAlgorithm::kernel_name),
             if small { BACKLOG as usize / 2 } else { buffer },
         )?;
     }
-    if who.has_beside() {
+    if sharing.has_other() {
         open(2, "cubic", buffer)?;
     }
     let receivers = traffic::accept(&listener, &senders)
@@ -285,54 +286,54 @@ fn connect(
     Ok((senders, receivers))
 }
 
-/// When a sender writes, `CLOCK_MONOTONIC` nanoseconds.
+/// Times of a sender, `CLOCK_MONOTONIC` nanoseconds.
 #[derive(Clone, Copy)]
 struct Times {
     starts: u64,
-    /// It has nothing to send from the first to the second.
+    /// Interval in which it has nothing to send.
     idle: Option<(u64, u64)>,
     ends: u64,
 }
 
-/// Sends from all, and counts at every look what has arrived. Also when it began, `CLOCK_MONOTONIC`
+/// Sends on all flows, and samples the bytes received. Also returns the start, `CLOCK_MONOTONIC`
 /// nanoseconds.
 fn traffic(
     point: &Point,
     senders: Vec<TcpStream>,
     receivers: Vec<TcpStream>,
     progress: &dyn Progress,
-) -> io::Result<(Seen, u64)> {
+) -> io::Result<(Measurement, u64)> {
     let begin = monotonic_ns() + LEAD.as_nanos();
     let at = |seconds: u64| begin + Duration::from_secs(seconds).as_nanos();
-    let Course {
+    let Timeline {
         idle,
         returns,
         killed,
         end,
         ..
-    } = point.course;
-    let (members, stop) = (point.who.members(), AtomicBool::new(false));
+    } = point.timeline;
+    let (members, stop) = (point.sharing.members(), AtomicBool::new(false));
     let mut random = Pcg64::new(u128::from(point.seed), STREAM);
     let mut times = (0..).map(|flow: u32| {
         let member = members > 1 && flow < members;
         Times {
-            starts: begin + random.next_u64() % STARTS.as_nanos(),
-            idle: (member && flow == IDLES).then_some((at(idle), at(returns))),
-            ends: if member && flow == KILLED {
+            starts: begin + random.next_u64() % START_SPREAD.as_nanos(),
+            idle: (member && flow == IDLE_MEMBER).then_some((at(idle), at(returns))),
+            ends: if member && flow == KILLED_MEMBER {
                 at(killed)
             } else {
                 at(end)
             },
         }
     });
-    let mut seen = Seen {
+    let mut measured = Measurement {
         arrived: vec![Vec::new(); receivers.len()],
-        ..Seen::default()
+        ..Measurement::default()
     };
     let counts: Vec<Arc<AtomicU64>> = receivers.iter().map(|_| Arc::default()).collect();
     thread::scope(|scope| {
         let stop = &stop;
-        // Whatever ends this ends the threads.
+        // The threads end with this function, also after an error.
         let _stops = Stops(stop);
         for (stream, count) in receivers.into_iter().zip(&counts) {
             let body = move || {
@@ -349,22 +350,22 @@ fn traffic(
                 .name("lab-send".into())
                 .spawn_scoped(scope, body)?;
         }
-        let looks = Duration::from_secs(end).as_nanos() / LOOK.as_nanos();
-        for look in 1..=looks {
-            wait_until(begin + look * LOOK.as_nanos());
-            for (count, arrived) in counts.iter().zip(&mut seen.arrived) {
+        let samples = Duration::from_secs(end).as_nanos() / SAMPLE_INTERVAL.as_nanos();
+        for sample in 1..=samples {
+            wait_until(begin + sample * SAMPLE_INTERVAL.as_nanos());
+            for (count, arrived) in counts.iter().zip(&mut measured.arrived) {
                 arrived.push(count.load(Ordering::Relaxed));
             }
-            progress.on_progress(look as f64 / looks as f64, "");
+            progress.on_progress(sample as f64 / samples as f64, "");
             if progress.is_cancelled() {
                 break;
             }
         }
-        Ok((seen, begin))
+        Ok((measured, begin))
     })
 }
 
-/// Says so when it is dropped.
+/// Sets the flag on drop.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -373,10 +374,10 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Writes whenever it may; at the end the connection is reset, as by a host that has gone.
+/// Writes as fast as possible. At the end the connection is reset, as by a host that disappears.
 fn send(mut stream: TcpStream, times: Times, stop: &AtomicBool) {
-    // Without the permission it runs as an ordinary thread does; the emulator's audit tells what
-    // came of it.
+    // Without the permission the thread keeps its priority. The emulator's audit reports late
+    // packets.
     let _ = ccplane_host::raise_priority();
     let block = vec![0x5a; 32 << 10];
     let mut now = monotonic_ns();
@@ -384,9 +385,9 @@ fn send(mut stream: TcpStream, times: Times, stop: &AtomicBool) {
         wait_until(times.starts);
         while now < times.ends && !stop.load(Ordering::Relaxed) {
             match times.idle {
-                // In steps, so that Ctrl-C is noticed.
+                // In steps, to react to Ctrl-C.
                 Some((from, to)) if (from..to).contains(&now) => {
-                    wait_until(to.min(now + LOOK.as_nanos()))
+                    wait_until(to.min(now + SAMPLE_INTERVAL.as_nanos()))
                 }
                 _ => match stream.write(&block) {
                     Ok(_) => {}
@@ -395,7 +396,7 @@ fn send(mut stream: TcpStream, times: Times, stop: &AtomicBool) {
                             e.kind(),
                             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                         ) => {}
-                    Err(_) => break, // broken: what was to come is missed at the receiver
+                    Err(_) => break, // a broken connection; the receiver misses its data
                 },
             }
             now = monotonic_ns();
@@ -414,8 +415,8 @@ mod tests {
 
     use super::*;
 
-    /// Members of both hosts get something, the idle one nothing while it is idle, and the killed
-    /// one nothing after.
+    /// Members of both hosts receive data, the idle one not while it is idle, and the killed one
+    /// not after.
     #[test]
     fn one_agent_steers_the_flows_of_two_hosts_of_this_kernel() {
         if !host::steers("one_agent_steers_the_flows_of_two_hosts_of_this_kernel") {
@@ -423,9 +424,9 @@ mod tests {
         }
         let _one = host::registers();
         let point = Point {
-            who: Who::Limit(1_000),
+            sharing: Sharing::Limit(1_000),
             seed: 1,
-            course: Course {
+            timeline: Timeline {
                 steady: 2,
                 idle: 3,
                 returns: 5,
@@ -433,10 +434,10 @@ mod tests {
                 end: 8,
             },
         };
-        let (seen, _, fallbacks) = run(&point, &Registry::builtin(), &NoProgress).unwrap();
+        let (measured, _, fallbacks) = run(&point, &Registry::builtin(), &NoProgress).unwrap();
         assert_eq!(fallbacks, 0);
         let between = |flow: usize, from: f64, to: f64| {
-            let at = |seconds: f64| seen.arrived[flow][(seconds * 10.0) as usize - 1];
+            let at = |seconds: f64| measured.arrived[flow][(seconds * 10.0) as usize - 1];
             (at(to) - at(from)) as f64
         };
         let rate = |from: f64, to: f64| {
@@ -457,15 +458,15 @@ mod tests {
                 between(flow, 2.0, 3.0)
             );
         }
-        // What it had left to send is gone, also on a busy machine.
-        assert_eq!(between(IDLES as usize, 4.5, 5.0), 0.0);
-        // Its part is 625 kB; one that is taken for idle again and again gets a fortieth.
-        let back = between(IDLES as usize, 5.0, 6.0);
+        // The data that it had left to send has arrived, also on a busy machine.
+        assert_eq!(between(IDLE_MEMBER as usize, 4.5, 5.0), 0.0);
+        // Its share is 625 kB. A member that is repeatedly considered idle gets a fortieth.
+        let back = between(IDLE_MEMBER as usize, 5.0, 6.0);
         assert!(
             back > 60_000.0,
             "{back} bytes in the second after it is back"
         );
-        assert_eq!(between(KILLED as usize, 6.4, 8.0), 0.0);
+        assert_eq!(between(KILLED_MEMBER as usize, 6.4, 8.0), 0.0);
         let names =
             std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
         assert!(!NAMES.iter().any(|name| names.contains(name)), "{names}");
