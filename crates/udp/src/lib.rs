@@ -25,6 +25,7 @@ mod ring;
 mod socket;
 pub mod tls;
 
+pub use clock_converter::KernelStamp;
 pub use error::UdpError;
 pub use error::passes;
 pub use flow::UdpCongestion;

@@ -254,9 +254,9 @@ impl Socket {
 
     /// Sends `contents` as datagrams of `size` bytes, the last of which may be shorter, each as a
     /// packet of its own. Returns the number of datagrams accepted and the kernel's number of the
-    /// first, which identifies it in [`departures`](Socket::departures). `WouldBlock` if there is
-    /// no room.
-    pub(crate) fn send_numbered(
+    /// first, which identifies it in [`read_departures`](Socket::read_departures). `WouldBlock` if
+    /// there is no room.
+    pub fn send_numbered(
         &mut self,
         to: SocketAddr,
         contents: &[u8],
@@ -298,7 +298,7 @@ impl Socket {
 
     /// Passes the numbers and timestamps of sent datagrams to `take`, as far as they are known.
     /// Returns the last network error about an undeliverable datagram.
-    pub(crate) fn read_departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
+    pub fn read_departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
         kernel_timestamps::departures(&self.io, take)
     }
 
