@@ -178,7 +178,6 @@ pub struct Outcome {
 /// Experiments that are code, and those that combine others.
 const CODE: &[Experiment] = &[
     systems::CCP,
-    dx_accuracy::EXPERIMENT,
     systems::DX,
     systems::RC3,
     systems::BUNDLER,

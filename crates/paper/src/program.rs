@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Datapath, Options, ccp_group, ccp_ipc, loopback, rc3_fairness, rc3_fct, rc3_internet2,
-    rc3_priority,
+    Datapath, Options, ccp_group, ccp_ipc, dx_accuracy, loopback, rc3_fairness, rc3_fct,
+    rc3_internet2, rc3_priority,
 };
 
 /// Code that makes the tables of a script, on one datapath or several.
@@ -40,6 +40,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     rc3_fct::PROGRAM,
     rc3_priority::PROGRAM,
     rc3_fairness::PROGRAM,
+    dx_accuracy::PROGRAM,
 ];
 
 /// Tables of a program, by name.

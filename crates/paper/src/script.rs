@@ -97,6 +97,7 @@ const EMBEDDED: &[EmbeddedScript] = embedded![
     "ccp/scalability":;
     "ccp/slow-algorithm":;
     "ccp/group":;
+    "dx/accuracy":;
     "dx/testbed": "dx/testbed.toml" "dx/testbed.linux.toml";
     "dx/fattree": "dx/fattree.toml";
     "dx/senders": "dx/senders.toml";
