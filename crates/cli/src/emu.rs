@@ -378,7 +378,7 @@ fn line(rate: Option<Rate>, trace: Option<&Path>) -> Result<Option<LineSpec>, Fa
 
 /// Reads a recorded link: delivery opportunities in Mahimahi's format, or times and rates, which
 /// have two words per line.
-pub fn recorded(file: &Path) -> Result<LineSpec, Failure> {
+fn recorded(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display().to_string();
     let wrong = |why: String| Failure::text(FailureKind::Usage, why);
     let text =

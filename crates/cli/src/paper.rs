@@ -16,17 +16,13 @@ pub struct PaperArgs {
     /// Datapath to run on; without it, every datapath that the experiment supports.
     #[arg(long, value_enum)]
     pub datapath: Option<PaperBackend>,
-    /// Recorded cellular link (Mahimahi's format), for experiments that use one; without it a trace
-    /// is generated.
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
     /// Number of runs on kernel TCP, in place of the experiment's own (see `list`): fewer give a
     /// first answer in less time. The same command with a higher number continues from there.
     #[arg(long, value_name = "N")]
     pub repeats: Option<usize>,
     /// Reuse cached parts from other builds of ccplane as well: for a long experiment that spans
-    /// code changes which cannot affect its results. The page shows how many parts were reused. Only
-    /// for experiments that are code: the runs of a sweep depend on behaviour, not on builds.
+    /// code changes which cannot affect its results. Only for experiments with a program of their
+    /// own: the runs of a sweep depend on behaviour, not on builds.
     #[arg(long)]
     pub any_build: bool,
     /// Folder for parts and results; without it `ccplane-results/NAME`, or `NAME-quick` with

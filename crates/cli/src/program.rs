@@ -18,7 +18,6 @@ pub use crate::bench::{
 };
 pub use crate::contender::add;
 pub use crate::doctor::{Need, require};
-pub use crate::emu::recorded;
 pub use crate::escape::printable;
 pub use crate::exit::{Failure, FailureKind};
 pub use crate::interrupt::{flag, raised};

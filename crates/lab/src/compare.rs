@@ -204,7 +204,7 @@ fn no_run(folder: &Path) -> CompareError {
     let has = |file: &str| folder.join(file).exists();
     let is = if has("evaluation.json") {
         "; it is an evaluation, which compares within itself"
-    } else if has("figures.json") {
+    } else if has("results.json") {
         "; it is a paper's, which compares within itself"
     } else {
         ""

@@ -13,7 +13,7 @@ use ccplane_lab::Progress;
 use ccplane_report::Provenance;
 use indicatif::ProgressBar;
 
-use crate::{Datapath, ECHO_COMMAND, Experiment, Options, Recorded, Script};
+use crate::{Datapath, ECHO_COMMAND, Experiment, Options, Script};
 
 /// Runs the command line of this process, that of `ccplane paper`, with these algorithms.
 pub fn main_with(registry: Registry) -> ExitCode {
@@ -77,7 +77,6 @@ fn of(
             false => failure,
         })?;
     }
-    let trace = args.trace.as_deref().map(recorded).transpose()?;
     let directory = args.out.clone().unwrap_or_else(|| {
         let quick = if args.quick { "-quick" } else { "" };
         PathBuf::from("ccplane-results").join(format!("{}{quick}", experiment.name))
@@ -89,7 +88,6 @@ fn of(
         threads: program::threads()?,
         repeats: args.repeats,
         any_build: args.any_build,
-        trace,
         directory,
         force: args.force,
         provenance: Provenance::now(ccplane::build(), command.clone(), args.quick),
@@ -109,21 +107,6 @@ fn of(
         print_line(format_args!("report: {}", outcome.page.display()));
     }
     Ok(())
-}
-
-/// Reads a recorded link. Its name in the keys of parts is the file without its folder, and the
-/// hash of its content, so that an experiment continues on another machine.
-fn recorded(trace: &Path) -> Result<Recorded, Failure> {
-    let unread = |error| Failure::new(FailureKind::Usage, error);
-    let line = program::recorded(trace)?;
-    let text = std::fs::read(trace).map_err(unread)?;
-    let name = trace.file_name().unwrap_or_default().display();
-    let hash = blake3::hash(&text).to_hex();
-    Ok(Recorded {
-        name: format!("{name} {}", hash.get(..12).unwrap_or_default()),
-        file: trace.canonicalize().map_err(unread)?,
-        line,
-    })
 }
 
 /// `sim, linux`.

@@ -28,7 +28,6 @@ use std::path::PathBuf;
 
 use ccplane::program::{Failure, failure};
 use ccplane_algorithms::Registry;
-use ccplane_qdisc::LineSpec;
 use ccplane_report::provenance::Provenance;
 use serde::de::DeserializeOwned;
 
@@ -61,9 +60,7 @@ pub struct Experiment<'p> {
 /// Implementation of an experiment.
 #[derive(Clone, Copy, Debug)]
 enum Run<'p> {
-    /// Code of its own.
-    Code(fn(&Options, &Registry, &dyn Progress) -> Result<Outcome, Error>),
-    /// Sweeps and a Python script.
+    /// Sweeps or a program, and a Python script.
     Script(&'p Script),
     /// Several experiments in their quick form, with the names of their figures in the whole.
     Together(&'static [&'static [&'static str]], together::Key),
@@ -87,17 +84,6 @@ impl std::fmt::Display for Datapath {
     }
 }
 
-/// A recorded link.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    /// Name in the keys of cached parts.
-    pub name: String,
-    /// Path of the trace.
-    pub file: PathBuf,
-    /// Parsed trace.
-    pub line: LineSpec,
-}
-
 /// Options of a run of an experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -113,8 +99,6 @@ pub struct Options {
     /// Reuses cached parts of other builds of the program. For code changes that cannot affect
     /// them.
     pub any_build: bool,
-    /// Recorded link in place of the experiment's cellular link; without it the link is generated.
-    pub trace: Option<Recorded>,
     /// Folder of parts and results. Existing parts of the same build and parameters are reused, so
     /// an interrupted experiment continues; one that has its page repeats the disturbed parts.
     pub directory: PathBuf,
@@ -144,7 +128,7 @@ impl Options {
         Parts {
             directory: self.directory.join("parts"),
             any_build: self.any_build,
-            again: self.directory.join(page::FIGURES).exists(),
+            again: self.directory.join(page::RESULTS).exists(),
         }
     }
 
@@ -176,7 +160,7 @@ pub struct Outcome {
 }
 
 /// Experiments that are code, and those that combine others.
-const CODE: &[Experiment] = &[
+const SYSTEMS: &[Experiment] = &[
     systems::CCP,
     systems::DX,
     systems::RC3,
@@ -187,7 +171,7 @@ const CODE: &[Experiment] = &[
 /// Returns all experiments, those of a paper together.
 pub fn all() -> impl Iterator<Item = Experiment<'static>> {
     let scripts = script::embedded().iter().map(Script::experiment);
-    let coded = CODE.iter().copied();
+    let coded = SYSTEMS.iter().copied();
     let mut all: Vec<Experiment<'static>> = coded.chain(scripts).collect();
     let paper = |experiment: &Experiment<'_>| {
         let family = experiment.name.split('-').next().unwrap_or_default();
@@ -220,14 +204,12 @@ impl Experiment<'_> {
         progress: &dyn Progress,
     ) -> Result<Outcome, Failure> {
         self.check(options).map_err(failure)?;
-        let outcome = match self.run {
-            Run::Code(run) => run(options, registry, progress),
-            Run::Script(script) => return script.run(options, registry, progress),
+        match self.run {
+            Run::Script(script) => script.run(options, registry, progress),
             Run::Together(parts, key) => {
-                return together::run(self, parts, key, options, registry, progress);
+                together::run(self, parts, key, options, registry, progress)
             }
-        };
-        outcome.map_err(failure)
+        }
     }
 
     /// Checks the options, and takes the directory.
@@ -296,7 +278,6 @@ mod tests {
             threads: 1,
             repeats: Some(repeats),
             any_build: false,
-            trace: None,
             directory: PathBuf::new(),
             force: false,
             command: String::new(),
@@ -337,7 +318,6 @@ mod tests {
             threads: 1,
             repeats: None,
             any_build: false,
-            trace: None,
             directory: directory.clone(),
             force: false,
             command: String::new(),
@@ -351,7 +331,7 @@ mod tests {
         };
         options.parts().keep("a.json", "30 s", &1.0).unwrap();
         assert!(!again(&["a.json"]), "interrupted");
-        std::fs::write(directory.join(page::FIGURES), "{}").unwrap();
+        std::fs::write(directory.join(page::RESULTS), "{}").unwrap();
         assert!(again(&["a.json"]));
         assert!(!again(&["a.json", "b.json"]), "more is asked for");
         std::fs::remove_dir_all(&directory).unwrap();
@@ -366,13 +346,12 @@ mod tests {
             threads: 1,
             repeats: None,
             any_build: false,
-            trace: None,
             directory: directory.clone(),
             force,
             command: String::new(),
             provenance: Provenance::default(),
         };
-        let [one, other] = [&CODE[0], &CODE[1]];
+        let [one, other] = [&SYSTEMS[0], &SYSTEMS[1]];
         one.claim(&options(false)).unwrap();
         one.claim(&options(false)).unwrap();
         assert!(matches!(

@@ -32,8 +32,6 @@ const SHARED_MODULES: [(&str, &str); 5] = [
 ];
 /// Description of the experiment for the script.
 const ABOUT_FILE: &str = "experiment.json";
-/// Results that the script writes.
-const RESULTS_FILE: &str = "results.json";
 /// Ends of the part of the page that the script writes.
 const BODY_MARKS: [&str; 2] = ["<!-- results -->", "<!-- /results -->"];
 
@@ -244,13 +242,6 @@ impl Script {
             true => SweepSize::Quick,
             false => SweepSize::Full,
         };
-        if options.trace.is_some() {
-            let what = "--trace: this experiment has no recorded link";
-            return Err(Failure::text(FailureKind::Usage, what).hint(
-                "copy its two files from `papers`, name the trace in the sweep, and run \
-                 `ccplane paper` with the copy",
-            ));
-        }
         self.check_kept(options)?;
         // Scripts compare kernel TCP with the simulator, so they need the simulated runs in any
         // case.
@@ -310,7 +301,6 @@ impl Script {
                 options,
                 &self.about.title,
                 &BODY_MARKS.concat(),
-                RESULTS_FILE,
                 &options.provenance,
             ),
         });
@@ -325,7 +315,7 @@ impl Script {
             let path = options.directory.join(name);
             std::fs::read_to_string(&path).map_err(|source| failure(Error::Part { path, source }))
         };
-        let figures: Map<String, Value> = serde_json::from_str(&read(RESULTS_FILE)?)
+        let figures: Map<String, Value> = serde_json::from_str(&read(page::RESULTS)?)
             .map_err(|why| Failure::text(FailureKind::Failed, format!("{file}: {why}")))?;
         let html = read(page::PAGE)?;
         let [start, end] = BODY_MARKS;

@@ -44,7 +44,7 @@ pub(super) fn run(
     progress: &dyn Progress,
 ) -> Result<Outcome, Failure> {
     let (mut figures, mut text, mut body) = (Map::new(), String::new(), String::new());
-    let (mut unsound, mut attempts, mut deviations) = (0, Map::new(), Map::new());
+    let (mut unsound, mut deviations) = (0, Map::new());
     let begun = monotonic_ns();
     // Parts without the requested datapath are left out.
     let datapath = match whole.on {
@@ -78,13 +78,6 @@ pub(super) fn run(
             .unwrap_or(0);
         // The whole has its own provenance.
         own.remove(provenance::PROVENANCE_MEMBER);
-        if let Some(Value::Object(tried)) = own.remove(page::ATTEMPTS) {
-            attempts.extend(
-                tried
-                    .into_iter()
-                    .map(|(run, all)| (format!("{}/{run}", part.name), all)),
-            );
-        }
         if let Some(list) = own.remove(DEVIATIONS) {
             deviations.insert(part.name.to_owned(), list);
         }
@@ -97,7 +90,6 @@ pub(super) fn run(
     }
     let took = Wall::from_nanos(monotonic_ns() - begun);
     figures.insert(page::UNSOUND.into(), unsound.into());
-    figures.insert(page::ATTEMPTS.into(), attempts.into());
     figures.insert(DEVIATIONS.into(), deviations.into());
     text += &format!(
         "{} s in all; {unsound} runs were not sound.\n",

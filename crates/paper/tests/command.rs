@@ -58,8 +58,6 @@ fn an_experiment_runs_where_it_can_and_overwrites_nothing() {
         &["thesis", "--force"],
     );
     assert_eq!(fs::read_dir(&folder).expect("it is still there").count(), 1);
-    let no_trace = ["ccp-fidelity", "--trace", "/no/such", "--datapath", "sim"];
-    fails(&no_trace, 2, &["/no/such"]);
     let repeats = ["ccp-fidelity", "--datapath", "sim", "--repeats", "3"];
     fails(&repeats, 2, &["the number of repeats is 3", "kernel TCP"]);
 }
