@@ -35,7 +35,9 @@ const RECEIVE_TIMEOUT_MS: u16 = 20;
 /// If no other socket stamps arrivals, the kernel enables it a little later.
 const ENABLE_NS: u64 = 50_000_000;
 const DRAIN_NS: u64 = 100_000_000;
-/// Values of `ee_info` in linux/errqueue.h.
+/// Of linux/net_tstamp.h, and the values of `ee_info` in linux/errqueue.h.
+const SOF_TIMESTAMPING_TX_SCHED: u32 = 1 << 8;
+const SOF_TIMESTAMPING_TX_ACK: u32 = 1 << 9;
 const SCM_TSTAMP_SCHED: u32 = 1;
 const SCM_TSTAMP_ACK: u32 = 2;
 
@@ -180,7 +182,8 @@ fn send(socket: &mut Socket, to: SocketAddr, number: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives the next datagrams: sender, number and timestamp; none after a timeout.
+/// Receives the next datagrams: sender, number and timestamp. There are none after a timeout, and
+/// while the timestamps of departures are not read.
 fn receive(socket: &Socket, inbox: &mut Inbox) -> io::Result<Vec<(SocketAddr, usize, i64)>> {
     let mut ready = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     poll(&mut ready, RECEIVE_TIMEOUT_MS)?;
@@ -215,12 +218,10 @@ fn request(
             });
             send(socket, to, exchanges.len() - 1)?;
         }
+        let deadline = monotonic_ns() + u64::from(RECEIVE_TIMEOUT_MS) * 1_000_000;
         let mut missing = phase.burst as usize;
-        while missing > 0 {
+        while missing > 0 && monotonic_ns() < deadline {
             let answers = receive(socket, &mut inbox)?;
-            if answers.is_empty() {
-                break;
-            }
             missing = missing.saturating_sub(answers.len());
             for (_, number, ns) in answers {
                 if let Some(exchange) = exchanges.get_mut(number) {
@@ -228,12 +229,12 @@ fn request(
                     exchange.user = exchange.user.map(|sent| sent + realtime_ns());
                 }
             }
+            socket.read_departures(|number, stamp| {
+                if let (Some(e), Some(ns)) = (exchanges.get_mut(number as usize), stamp.software) {
+                    e.t1 = ns as i64;
+                }
+            });
         }
-        socket.read_departures(|number, stamp| {
-            if let (Some(e), Some(ns)) = (exchanges.get_mut(number as usize), stamp.software) {
-                e.t1 = ns as i64;
-            }
-        });
     }
     Ok(())
 }
@@ -263,7 +264,7 @@ fn write(
     stop: &AtomicBool,
 ) -> io::Result<Vec<Exchange>> {
     use TimestampingFlag as F;
-    let kinds = F::SOF_TIMESTAMPING_TX_SCHED | F::SOF_TIMESTAMPING_TX_ACK;
+    let kinds = F::from_bits_retain(SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_TX_ACK);
     let numbered = F::SOF_TIMESTAMPING_OPT_ID | F::SOF_TIMESTAMPING_OPT_TSONLY;
     let flags = F::SOF_TIMESTAMPING_SOFTWARE | kinds | numbered;
     setsockopt(&stream, sockopt::Timestamping, &flags)?;
