@@ -8,10 +8,6 @@ import scipy.stats
 
 from paper import Estimate
 
-MEASURE_DEVIATION = ("Memory-to-memory senders and receivers of ccplane instead of iperf; a receiver is woken once per "
-                     "megabyte, under every contender. This machine and its kernel instead of the paper's four cores of "
-                     "2.8 GHz and Linux 4.14.")
-
 
 def median_ratio(pairs):
     """Returns the median of the ratios of a round, with a 95 % bootstrap interval over rounds."""

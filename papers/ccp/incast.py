@@ -41,8 +41,8 @@ paper = Paper(
         "datapath program and leaves to the agent how fast the window grows, so that it does not depend on the interval."],
     deviations=[
         "The paper names neither congestion control nor buffer, initial window or retransmission timeout: ours are Reno, "
-        f"and {setups[0]} for the results next to the paper's: of the set-ups in the table it is nearest to its "
-        "statements.",
+        "and for the results next to the paper's an initial window of 2, a buffer of 250 packets and a minimum timeout of "
+        "1 ms: of the set-ups in the table these are nearest to its statements.",
         "The simulator is ours, not ns-2: every packet is acknowledged at once, SACK and RACK find losses, and "
         "connections are open when the requests start.",
         "Results of round trips of 10 µs are next to those of 20: the paper's text has 20, and calls 100 µs ten of them."])

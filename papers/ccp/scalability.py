@@ -7,7 +7,7 @@
 # takes = "11 hours (ten runs of 30 s of each, as in the paper); a minute and a half with --quick"
 # ///
 from paper import Paper, plt
-from turns import MEASURE_DEVIATION, Turns, plus_minus
+from turns import Turns, plus_minus
 
 CONTENDERS = [(name.format(algorithm), algorithm) for algorithm in ("reno", "cubic")
               for name in ("native:{}", "{}:report=ack", "{}:report=10ms")]
@@ -15,7 +15,13 @@ CONTENDERS = [(name.format(algorithm), algorithm) for algorithm in ("reno", "cub
 REPORTS = (("", "every 10 ms", "10ms"), ("_per_ack", "per ACK", "ack"))
 CPU = "machine_cpu_percent"
 
-paper = Paper()
+paper = Paper(
+    deviations=[
+        "Memory-to-memory senders and receivers of ccplane instead of iperf; a receiver is woken once per megabyte, under "
+        "every contender. This machine and its kernel instead of the paper's four cores of 2.8 GHz and Linux 4.14.",
+        "The limited link is a pair of virtual devices on this machine with a token bucket instead of two machines. Its "
+        "rate is the highest of 10, 5, 2 and 1 Gbit/s that leaves CPU to spare. CPU use includes the receivers, so the "
+        "paper's \"under 8 %\" has no counterpart."])
 loopback, limited = Turns(paper), Turns(paper, "limited")
 all_flows, gbit = sorted(loopback.runs["flows"].unique()), limited.runs["rate_gbit"][0]
 for algorithm, suffix in (("reno", ""), ("cubic", "_cubic")):
@@ -50,10 +56,6 @@ paper.figure(figure, "Mean, and its standard deviation over samples of a second 
 paper.table("All contenders", ["flows", "", "loopback, Gbit/s", "limited, Gbit/s", "limited, CPU %"], [
     [n, contender, plus_minus(loopback.sampled(n, contender)), plus_minus(limited.spread(n, contender, "goodput_gbit")),
      plus_minus(limited.spread(n, contender, CPU))] for n in all_flows for contender, _ in CONTENDERS])
-paper.deviations = [
-    f"The limited link is a pair of virtual devices on this machine with a token bucket of {gbit} Gbit/s instead of 10 "
-    "Gbit/s between two machines. CPU use includes the receivers, so the paper's \"under 8 %\" has no counterpart.",
-    MEASURE_DEVIATION]
 loopback.describe(paper)
 paper.remarks.append("CPU use is that of the whole machine: senders, receivers and agent.")
 paper.finish()

@@ -24,7 +24,7 @@ pub use crate::interrupt::{flag, raised};
 pub use crate::paper::{PaperArgs, PaperBackend};
 pub use crate::python::bench as python_bench;
 pub use crate::run::{RunDatapath, failure, percent_bar, show};
-pub use crate::sweep::{KeptData, SweepRequest, SweepSummary, write_table};
+pub use crate::sweep::{KeptData, SweepRequest, SweepSummary, write_parquet, write_table};
 pub use crate::threads::threads;
 
 use crate::common::{Common, finish};

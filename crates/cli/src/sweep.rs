@@ -18,6 +18,8 @@ use crate::Registry;
 use crate::exit::{Failure, FailureKind};
 use crate::run::{BarProgress, RunDatapath, backend_of_sweep, command_line, failure};
 use crate::threads::threads;
+#[cfg(feature = "host")]
+pub use folder::write_parquet;
 use folder::{PLAN_FILE, SOURCE_FILES};
 pub use folder::{SweepFolder, SweepSummary, write_table};
 

@@ -156,16 +156,6 @@ impl Parts {
         });
         parts.collect()
     }
-
-    /// How many parts there are that another build made.
-    pub fn of_other_builds(&self) -> usize {
-        let files = std::fs::read_dir(&self.directory)
-            .into_iter()
-            .flatten()
-            .flatten();
-        let parts = files.filter_map(|file| read::<IgnoredAny>(&file.path()));
-        parts.filter(|part| part.build != build()).count()
-    }
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> Option<Part<T>> {
@@ -239,7 +229,6 @@ mod tests {
         assert_eq!(kept("a.json", "30 s"), Some(vec![1.5, 2.0]));
         assert_eq!(kept("a.json", "8 s"), None);
         assert_eq!(kept("b.json", "30 s"), None);
-        assert_eq!(parts.of_other_builds(), 0);
         let older = std::fs::read_to_string(directory.join("a.json"))
             .unwrap()
             .replace(" bytes", "0 bytes");
@@ -254,10 +243,7 @@ mod tests {
             Some(vec![1.5, 2.0]),
             "unless that is wanted"
         );
-        assert_eq!(
-            (any.kept::<Vec<f64>>("a.json", "8 s"), any.of_other_builds()),
-            (None, 1)
-        );
+        assert_eq!(any.kept::<Vec<f64>>("a.json", "8 s"), None);
         std::fs::write(directory.join("a.json"), "{\"key\":\"30 s\",\"val").unwrap();
         assert_eq!(kept("a.json", "30 s"), None);
         std::fs::remove_dir_all(&directory).unwrap();

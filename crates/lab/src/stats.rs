@@ -24,15 +24,6 @@ pub struct Ratio {
     pub interval: Option<(f64, f64)>,
 }
 
-/// Returns the geometric mean of paired ratios, with the interval of the mean of their logarithms.
-pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
-    let logs = logarithms(pairs);
-    ratio(
-        Distribution::new(logs.iter().copied()).mean(),
-        mean_interval(&logs),
-    )
-}
-
 /// Returns the median of paired ratios, with a bootstrap interval over the pairs. It is robust
 /// against one disturbed pair.
 pub fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
@@ -197,38 +188,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_and_its_interval() {
-        assert_eq!(paired_ratio(&[]), None);
-        let one = paired_ratio(&[(3.0, 2.0)]).unwrap();
-        assert!((one.value - 1.5).abs() < 1e-12 && one.interval.is_none());
-        // Equal pairs give an interval of zero width.
-        let same = paired_ratio(&[(2.0, 1.0), (4.0, 2.0), (6.0, 3.0)]).unwrap();
-        let (low, high) = same.interval.unwrap();
-        assert!(
-            (same.value - 2.0).abs() < 1e-9
-                && (low - 2.0).abs() < 1e-9
-                && (high - 2.0).abs() < 1e-9
-        );
-        // Twice as large as often as half as large: no difference, with a wide interval.
-        let noisy: Vec<(f64, f64)> = (0..20)
-            .map(|i| if i % 2 == 0 { (2.0, 1.0) } else { (1.0, 2.0) })
-            .collect();
-        let noisy = paired_ratio(&noisy).unwrap();
-        let (low, high) = noisy.interval.unwrap();
-        // The standard deviation of a logarithm is 0.711, and of a mean of 20 it is 0.159; 2.093
-        // standard deviations cover 95 %.
-        assert!((noisy.value - 1.0).abs() < 1e-9);
-        assert!(
-            (0.68..0.80).contains(&low) && (1.25..1.47).contains(&high),
-            "{low} {high}"
-        );
-        assert_eq!(
-            paired_ratio(&[(2.0, 1.0), (1.0, 0.0)]).unwrap().interval,
-            None
-        );
-    }
-
-    #[test]
     fn a_mean_has_the_interval_that_its_deviation_says() {
         // Alternating 0 and 2, 50 times each: the mean of a hundred draws has a standard deviation
         // of 0.1.
@@ -267,13 +226,9 @@ mod tests {
         let mut normal = || (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
         for runs in [3, 5, 30] {
             let holds = (0..1_000).filter(|_| {
-                let pairs: Vec<(f64, f64)> = (0..runs)
-                    .map(|_| (libm::exp(normal() + 0.2), 1.0))
-                    .collect();
-                let (low, high) = paired_ratio(&pairs)
-                    .and_then(|ratio| ratio.interval)
-                    .unwrap();
-                (low..=high).contains(&libm::exp(0.2))
+                let values: Vec<f64> = (0..runs).map(|_| normal() + 0.2).collect();
+                let (low, high) = mean_interval(&values).unwrap();
+                (low..=high).contains(&0.2)
             });
             let share = holds.count() as f64 / 1_000.0;
             assert!((0.93..=0.97).contains(&share), "{runs} runs: {share}");

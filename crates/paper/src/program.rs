@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ccplane::program::{Failure, failure, write_table};
+use ccplane::program::{Failure, failure, write_parquet, write_table};
 use ccplane_algorithms::Registry;
 use ccplane_lab::sweep::{ColumnValues, RunTable, TableColumn};
 use ccplane_lab::{Error, Progress};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{
-    Datapath, Options, ccp_group, ccp_ipc, dx_accuracy, loopback, rc3_fairness, rc3_fct,
-    rc3_internet2, rc3_priority,
-};
+use crate::{Datapath, Options};
 
 /// Code that makes the tables of a script, on one datapath or several.
 #[derive(Debug)]
@@ -28,20 +25,6 @@ pub(crate) struct Program {
     /// Makes the missing runs on a datapath, and returns the tables of all.
     pub measure: fn(&Options, Datapath, &Registry, &dyn Progress) -> Result<Tables, Error>,
 }
-
-/// All programs.
-pub(crate) const PROGRAMS: &[Program] = &[
-    ccp_group::PROGRAM,
-    ccp_ipc::PROGRAM,
-    loopback::INTERVAL,
-    loopback::SCALABILITY,
-    loopback::SLOW_ALGORITHM,
-    rc3_internet2::PROGRAM,
-    rc3_fct::PROGRAM,
-    rc3_priority::PROGRAM,
-    rc3_fairness::PROGRAM,
-    dx_accuracy::PROGRAM,
-];
 
 /// Tables of a program, by name.
 #[derive(Debug, Default)]
@@ -67,11 +50,20 @@ impl Tables {
     /// sweep.
     pub fn write(&self, folder: &Path) -> Result<(), Failure> {
         for (name, table) in &self.0 {
-            let path = match *name {
-                RUNS => folder.join(name),
-                _ => folder.join(name).join(name),
+            let (path, written) = match *name {
+                RUNS => {
+                    let path = folder.join(name);
+                    let written = write_table(&path, table);
+                    (path, written)
+                }
+                // A series may have millions of rows.
+                _ => {
+                    let path = folder.join(name).join(name);
+                    let written = write_parquet(&path, table);
+                    (path, written)
+                }
             };
-            write_table(&path, table).map_err(|source| failure(Error::Part { path, source }))?;
+            written.map_err(|source| failure(Error::Part { path, source }))?;
         }
         Ok(())
     }

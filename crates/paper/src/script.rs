@@ -16,8 +16,11 @@ use ccplane_lab::{Error, Progress};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::program::{PROGRAMS, Program};
-use crate::{Datapath, Experiment, Options, Outcome, Run, page};
+use crate::program::Program;
+use crate::{
+    Datapath, Experiment, Options, Outcome, Run, ccp_group, ccp_ipc, dx_accuracy, loopback, page,
+    rc3_fairness, rc3_fct, rc3_internet2, rc3_priority,
+};
 
 /// Modules that scripts import.
 const SHARED_MODULES: [(&str, &str); 5] = [
@@ -124,6 +127,20 @@ const EMBEDDED: &[EmbeddedScript] = embedded![
     "own/behaviour": "own/behaviour.toml" "own/behaviour.linux.toml";
     "own/bundles-together": "own/bundles-together.toml";
     "own/jitter": "own/jitter.toml";
+];
+
+/// Programs of the scripts whose tables are not made by a sweep alone.
+const PROGRAMS: &[Program] = &[
+    ccp_group::PROGRAM,
+    ccp_ipc::PROGRAM,
+    loopback::INTERVAL,
+    loopback::SCALABILITY,
+    loopback::SLOW_ALGORITHM,
+    rc3_internet2::PROGRAM,
+    rc3_fct::PROGRAM,
+    rc3_priority::PROGRAM,
+    rc3_fairness::PROGRAM,
+    dx_accuracy::PROGRAM,
 ];
 
 /// Returns the scripts that are part of the program. A wrong one is left out: a test reads each.

@@ -7,7 +7,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::{Progress, ProgressStep};
 use ccplane_report::provenance;
 use ccplane_testbed::traffic::monotonic_ns;
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use super::{Experiment, Options, Outcome, by_name, page};
 

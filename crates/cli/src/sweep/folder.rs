@@ -110,11 +110,15 @@ pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
 /// Writes a table as `path` with the suffixes `.csv` and, if the program has it, `.parquet`.
 pub fn write_table(path: &Path, table: &RunTable) -> io::Result<()> {
     #[cfg(feature = "host")]
-    {
-        let bytes = parquet::encode(table).map_err(|why| io::Error::other(why.sentence()))?;
-        write_whole(&path.with_extension("parquet"), &bytes)?;
-    }
+    write_parquet(path, table)?;
     write_whole(&path.with_extension("csv"), table.to_csv().as_bytes())
+}
+
+/// Writes a table as `path` with the suffix `.parquet`.
+#[cfg(feature = "host")]
+pub fn write_parquet(path: &Path, table: &RunTable) -> io::Result<()> {
+    let bytes = parquet::encode(table).map_err(|why| io::Error::other(why.sentence()))?;
+    write_whole(&path.with_extension("parquet"), &bytes)
 }
 
 fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {

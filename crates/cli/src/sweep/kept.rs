@@ -9,6 +9,7 @@ use ccplane_lab::scenario::Scenario;
 use ccplane_lab::sweep::{KeepSeries, RunSeries, RunTable};
 
 use super::KeptData;
+#[cfg(not(feature = "host"))]
 use super::folder::write_whole;
 
 /// Folder of the files of `ccplane run`.
@@ -50,8 +51,7 @@ pub(super) fn keep(out: &Path, kept: &[KeptData]) -> Option<Box<KeepSeries>> {
 
 #[cfg(feature = "host")]
 fn write(path: &Path, table: &RunTable) -> io::Result<()> {
-    let bytes = super::parquet::encode(table).map_err(|why| io::Error::other(why.to_string()))?;
-    write_whole(&path.with_extension("parquet"), &bytes)
+    super::folder::write_parquet(path, table)
 }
 
 #[cfg(not(feature = "host"))]
