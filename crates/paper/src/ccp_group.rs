@@ -1,9 +1,9 @@
-//! A group of flows on two hosts, for `papers/ccp/group.py`: what CCP's authors expect of an agent on
-//! another machine, one policy for the flows of several hosts.
+//! A group of flows on two hosts, for `papers/ccp/group.py`: what CCP's authors expect of an agent
+//! on another machine, one policy for the flows of several hosts.
 //!
 //! Eight senders on two hosts, steered by one agent as one group, share a bottleneck with a flow of
-//! Cubic, while one member falls idle and returns, and another is killed. In other runs the group has
-//! a limit, and the agent is 1, 10 and 50 ms away.
+//! Cubic, while one member falls idle and returns, and another is killed. In other runs the group
+//! has a limit, and the agent is 1, 10 and 50 ms away.
 
 mod kernel;
 
@@ -85,8 +85,8 @@ const QUICK: Timeline = Timeline {
     end: 45,
 };
 
-/// Timeline on kernel TCP, in real time. The flow that starts first has two or three times its share
-/// in the beginning; shares settle within some 15 s.
+/// Timeline on kernel TCP, in real time. The flow that starts first has two or three times its
+/// share in the beginning; shares settle within some 15 s.
 const KERNEL: Timeline = Timeline {
     steady: 20,
     idle: 30,
@@ -107,8 +107,8 @@ const KERNEL_QUICK_REPEATS: usize = 1;
 /// Flows that share the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
-    /// The group as one flow, next to a flow of the transport's own Cubic, with the agent's distance
-    /// in µs.
+    /// The group as one flow, next to a flow of the transport's own Cubic, with the agent's
+    /// distance in µs.
     Share(u64),
     /// Two flows of Cubic.
     Flows,
@@ -492,7 +492,8 @@ impl Measurement {
     }
 }
 
-/// Run with its measurements, disturbances and flows that fell back to the datapath's own algorithm.
+/// Run with its measurements, disturbances and flows that fell back to the datapath's own
+/// algorithm.
 type PointResult = (Point, Measurement, Vec<String>, u64);
 
 fn measure(

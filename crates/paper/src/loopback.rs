@@ -140,8 +140,8 @@ fn with_reports(algorithm: &str) -> Vec<Contender> {
 fn limited(options: &Options, registry: &Registry) -> Result<(u64, TrafficEnds), Error> {
     /// The paper's 10 Gbit/s, and the alternatives for slower machines.
     const RATES_GBIT: [u64; 4] = [10, 5, 2, 1];
-    /// Share of all CPUs that native traffic may use. With more, the cost of a datapath would reduce
-    /// the throughput instead of raising CPU use; with far less, noise dominates.
+    /// Share of all CPUs that native traffic may use. With more, the cost of a datapath would
+    /// reduce the throughput instead of raising CPU use; with far less, noise dominates.
     const CPU_SHARE_MAX: f64 = 0.6;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let (parts, key) = (options.parts(), format!("{cpus} CPUs"));
