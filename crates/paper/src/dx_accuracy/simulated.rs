@@ -306,3 +306,35 @@ impl Tracer for Waits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The transport's own value of each packet is its waiting time at the switch, to the
+    /// nanosecond.
+    #[test]
+    fn exact_stamps_measure_the_queue_exactly() {
+        let of = |stamps: &StampErrors| {
+            probes("test", stamps, 1, Duration::from_millis(1_500)).expect("a valid simulation")
+        };
+        let exact = of(&StampErrors::EXACT_TIMESTAMPS);
+        assert!(exact.len() >= 50, "{}", exact.len());
+        assert!(
+            exact.iter().any(|probe| probe.truth > 1_000_000),
+            "{exact:?}"
+        );
+        for probe in &exact {
+            assert_eq!(probe.measured, probe.truth);
+        }
+        let hardware = of(&StampErrors::HARDWARE_TIMESTAMPS);
+        let mut errors: Vec<i64> = hardware
+            .iter()
+            .map(|probe| (probe.measured - probe.truth).abs())
+            .collect();
+        errors.sort_unstable();
+        // A packet takes 12 µs.
+        let median = errors[errors.len() / 2];
+        assert!(median > 0 && median < 1_200, "{median} ns");
+    }
+}
