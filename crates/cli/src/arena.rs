@@ -156,7 +156,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     }
     if let Some(page) = out {
         // Fails before the runs, not after them.
-        results::page(Some(page), None, *force)?;
+        check_free(page, *force)?;
     }
     let apart = how.processes(*cpu, registry)?;
     let options = how.options(candidates)?;
@@ -212,6 +212,24 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     }
     let all_passed = standings.iter().all(|standing| standing.gate_passed);
     Ok(if all_passed { 0 } else { 1 })
+}
+
+/// Refuses a page that would replace a file, or whose table would.
+fn check_free(page: &Path, force: bool) -> Result<(), Failure> {
+    results::page(Some(page), None, force)?;
+    for extension in ["csv", "parquet"] {
+        let table = page.with_extension(extension);
+        if table == page {
+            let what = format!(
+                "{} is the name of the table next to the page",
+                page.display()
+            );
+            return Err(Failure::text(FailureKind::Usage, what)
+                .hint("choose another name with --out, such as arena.html"));
+        }
+        results::page(Some(&table), None, force)?;
+    }
+    Ok(())
 }
 
 /// Writes the page, and the folder that contains it.

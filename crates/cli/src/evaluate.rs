@@ -1,5 +1,6 @@
 //! `ccplane evaluate`: evaluates an algorithm against the criteria of RFC 9743.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -183,13 +184,18 @@ fn write(
         write(out, only)?;
         return Ok(out.join(evaluate::PAGE_FILE));
     }
+    let folders = folders(all.each.iter().map(|evaluation| &*evaluation.algorithm));
+    let folder = |evaluation: &Evaluation| {
+        let found = folders.get(&*evaluation.algorithm);
+        found.cloned().unwrap_or_default()
+    };
     for evaluation in &all.each {
-        write(&out.join(folder(&evaluation.algorithm)), evaluation)?;
+        write(&out.join(folder(evaluation)), evaluation)?;
     }
     let text = serde_json::to_string_pretty(&metrics(all)).unwrap_or_default() + "\n";
     fs::write(out.join(METRICS_FILE), text)?;
     let page = out.join(LEADERBOARD_FILE);
-    let html = all.leaderboard(|one| folder(&one.algorithm), command, provenance);
+    let html = all.leaderboard(folder, command, provenance);
     fs::write(&page, html)?;
     Ok(page)
 }
@@ -265,6 +271,22 @@ fn folder(algorithm: &str) -> String {
     };
     let name = name.replace([':', '/', ' '], "-");
     name.trim_start_matches(['.', '-']).to_owned()
+}
+
+/// Returns a folder for each algorithm. Files of the same name in different folders have different
+/// ones, and none is the folder of parts, which is removed.
+fn folders<'a>(algorithms: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
+    let mut taken = BTreeSet::from([PARTS_FOLDER.to_owned()]);
+    let mut folders = BTreeMap::new();
+    for algorithm in algorithms {
+        let name = folder(algorithm);
+        let numbered = (2u32..).map(|number| format!("{name}-{number}"));
+        let mut names = std::iter::once(name.clone()).chain(numbered);
+        if let Some(free) = names.find(|name| taken.insert(name.clone())) {
+            folders.insert(algorithm, free);
+        }
+    }
+    folders
 }
 
 /// Prepares the folder. Existing results are replaced only with --force.
@@ -347,6 +369,14 @@ mod tests {
         ] {
             assert_eq!(folder(algorithm), expected);
         }
+    }
+
+    #[test]
+    fn algorithms_of_the_same_name_have_different_folders() {
+        let algorithms = ["a/mine.ccp", "b/mine.ccp", "./parts.py", "cubic"];
+        let folders = folders(algorithms.into_iter());
+        let names = algorithms.map(|algorithm| &*folders[algorithm]);
+        assert_eq!(names, ["mine", "mine-2", "parts-2", "cubic"]);
     }
 
     #[test]

@@ -159,7 +159,9 @@ fn a_search_without_a_model_finds_its_way_through_it() {
 #[test]
 fn a_page_is_written_and_replaced_only_with_force() {
     let page = Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena-page/arena.html");
-    let _ = fs::remove_file(&page);
+    for extension in ["html", "csv", "parquet"] {
+        let _ = fs::remove_file(page.with_extension(extension));
+    }
     let path = page.display().to_string();
     let arena = |more: &[&str]| {
         ccplane("arena vegas --against cubic --json --out")
@@ -191,4 +193,10 @@ fn a_page_is_written_and_replaced_only_with_force() {
     let again = arena(&[]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
     assert!(arena(&["--force"]).status.success());
+    // A table of something else stays, too.
+    fs::remove_file(&page).expect("the page");
+    let again = arena(&[]);
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    let table = page.with_extension("csv");
+    fails(ccplane("arena vegas --out").arg(&table), 2, &["arena.html"]);
 }

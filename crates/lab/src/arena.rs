@@ -29,8 +29,8 @@ pub use asked::{Options, Suite};
 pub use explain::{Explained, InForce, Look, Row, Worst, explain};
 pub use gate::Check;
 pub use page::page;
+use pool::Pool;
 pub use pool::{Apart, Outcome, simulate};
-use pool::{Pool, SEED};
 pub use score::{LinkScore, Parts, Score, WEIGHTS};
 pub use standing::Standing;
 

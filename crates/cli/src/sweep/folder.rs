@@ -101,7 +101,9 @@ impl SweepFolder {
 
 /// Writes a file completely or not at all, so that a reader never sees half of a table.
 pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    let draft = path.with_extension("draft");
+    // No other file of the folder has this name.
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".draft");
     fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     fs::write(&draft, content)?;
     fs::rename(&draft, path)

@@ -8,13 +8,13 @@ use ccplane_algorithms::Registry;
 use super::asked::Options;
 use crate::contender::Contender;
 use crate::error::Error;
-use crate::evaluate::{Measured, Run};
+use crate::evaluate::{Measured, Run, SEED};
 use crate::jobs;
 use crate::progress::{Pieces, Progress};
 use crate::run::{self as runner, Backend};
 use crate::scenario::Scenario;
 use crate::sim::Sim;
-use crate::sweep::{ListedRun, RunRow, RunTiming, identity};
+use crate::sweep::ListedRun;
 
 /// Where candidates run that are not trusted with this process.
 pub trait Apart: Sync {
@@ -47,9 +47,6 @@ impl Apart for () {
     }
 }
 
-/// Seed of all runs.
-pub(super) const SEED: u64 = 1;
-
 /// Figures, or how the algorithm broke.
 pub type Outcome = Result<Measured, String>;
 
@@ -69,12 +66,8 @@ fn outcome(
     progress: &dyn Progress,
 ) -> Result<Outcome, Error> {
     let once = runner::RunOptions::single(SEED, "");
-    let backend = Sim::default();
-    match runner::run(&backend, scenario, registry, &once, progress) {
-        Ok(result) => {
-            let id = identity(scenario, backend.name(), SEED);
-            Ok(Ok(Measured::of(&id, result)))
-        }
+    match runner::run(&Sim::default(), scenario, registry, &once, progress) {
+        Ok(result) => Ok(Ok(Measured::of(result))),
         Err(Error::Internal { what, .. }) => Ok(Err(what)),
         Err(error) => Err(error),
     }
@@ -106,14 +99,8 @@ impl Outcomes {
     }
 
     fn add(&mut self, part: &str, run: &Run, outcome: Outcome) {
-        let row = match &outcome {
-            Ok(measured) => measured.row.clone(),
-            Err(why) => {
-                let id = identity(&run.scenario, Sim::default().name(), SEED);
-                RunRow::failed(&id, why, RunTiming::default())
-            }
-        };
-        self.listed.push(run.listed(part, row));
+        let listed = run.listed(part, Sim::default().name(), &outcome);
+        self.listed.push(listed);
         self.keyed.push((run.key.clone(), outcome));
     }
 

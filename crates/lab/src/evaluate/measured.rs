@@ -34,19 +34,19 @@ pub struct Measured {
     /// Of these, what is the algorithms' own failing.
     #[serde(default)]
     pub own: Vec<String>,
-    /// Row of the run in a table, with its identity.
+    /// Row of the run in a table, without its identity.
     #[serde(default)]
     pub row: RunRow,
 }
 
 impl Measured {
-    /// The first contender's, of the run with this identity.
-    pub(crate) fn of(id: &str, result: RunResult) -> Measured {
+    /// The first contender's.
+    pub(crate) fn of(result: RunResult) -> Measured {
         let setup = result.setup;
         let Some(contender) = result.contenders.into_iter().next() else {
             return Measured::default();
         };
-        let row = RunRow::new(id, &contender, false, RunTiming::default());
+        let row = RunRow::new("", &contender, false, RunTiming::default());
         let span = setup.duration_s * 1e9;
         let flows = |c: &ContenderResult| {
             c.series

@@ -8,7 +8,7 @@ use super::measured::Measured;
 use super::relative::RelativeResult;
 use crate::contender::Contender;
 use crate::scenario::Scenario;
-use crate::sweep::{ListedRun, RunRow};
+use crate::sweep::{ListedRun, RunRow, RunTiming, identity};
 
 /// What is asked.
 #[derive(Debug)]
@@ -60,6 +60,9 @@ pub(super) enum Plan {
     Cannot(String),
 }
 
+/// Seed of all runs of an evaluation and of the arena.
+pub(crate) const SEED: u64 = 1;
+
 /// One run.
 pub(crate) struct Run {
     /// How its judge finds it; also the name of its file of a run that was interrupted.
@@ -68,8 +71,22 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Returns the row of this run in a table whose axes are these values and the run's name.
-    pub(crate) fn listed(&self, group: &str, row: RunRow) -> ListedRun {
+    /// Returns the row of this run in a table whose axes are a group and the run's name. Its
+    /// identity is computed here: the outcome may be from the process of an untrusted candidate.
+    pub(crate) fn listed(
+        &self,
+        group: &str,
+        datapath: &str,
+        outcome: &Result<Measured, String>,
+    ) -> ListedRun {
+        let id = identity(&self.scenario, datapath, SEED);
+        let row = match outcome {
+            Ok(measured) => RunRow {
+                id,
+                ..measured.row.clone()
+            },
+            Err(why) => RunRow::failed(&id, why, RunTiming::default()),
+        };
         let mut algorithms: Vec<String> = Vec::new();
         for control in self.scenario.controls().map(Contender::to_string) {
             if !algorithms.contains(&control) {

@@ -8,7 +8,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_units::Duration;
 
 use super::measured::Measured;
-use super::question::{Answer, Outcomes, Plan, Question, Run, Setting, Verdict};
+use super::question::{Answer, Outcomes, Plan, Question, Run, SEED, Setting, Verdict};
 use super::{Evaluation, Evaluations, QUESTIONS};
 use crate::contender::Contender;
 use crate::error::Error;
@@ -17,7 +17,7 @@ use crate::parts::Parts;
 use crate::progress::{Pieces, Progress};
 use crate::run::{self, Backend};
 use crate::scenario::{Scenario, Topology};
-use crate::sweep::{RunRow, RunTable, RunTiming, identity};
+use crate::sweep::{RunTable, identity};
 use crate::transport::native;
 
 /// Whom to ask what, and how.
@@ -37,9 +37,6 @@ pub struct Options {
     /// The command line that does this again.
     pub command: String,
 }
-
-/// Seed of all runs.
-const SEED: u64 = 1;
 
 /// Longest run in real time. A longer one would make an evaluation take hours; a shorter one has
 /// too few round trips on long paths.
@@ -74,16 +71,7 @@ pub fn run(
     let once = jobs.iter().zip(&results).zip(&firsts).enumerate();
     let rows = once
         .filter(|(at, (_, first))| at == *first)
-        .map(|(_, ((job, outcome), _))| {
-            let row = match outcome {
-                Ok(measured) => measured.row.clone(),
-                Err(why) => {
-                    let id = identity(&job.run.scenario, backend.name(), SEED);
-                    RunRow::failed(&id, why, RunTiming::default())
-                }
-            };
-            job.run.listed(job.question.name, row)
-        });
+        .map(|(_, ((job, outcome), _))| job.run.listed(job.question.name, backend.name(), outcome));
     let runs = RunTable::of_list(&["question", "case"], backend.name(), SEED, rows.collect())?;
     let mut results = jobs.iter().zip(results).peekable();
     let mut each = Vec::new();
@@ -380,7 +368,7 @@ fn one(
     let once = run::RunOptions::single(SEED, &options.command);
     let result = run::run(backend, &job.run.scenario, registry, &once, progress);
     let measured = match result {
-        Ok(result) => Measured::of(&id, result).kept(),
+        Ok(result) => Measured::of(result).kept(),
         Err(Error::Internal { what, .. }) => return Ok(Err(what)),
         Err(error) => return Err(error),
     };

@@ -88,7 +88,8 @@ pub(crate) struct ListedRun {
 }
 
 impl RunTable {
-    /// Returns a fixed list of runs with the columns of a sweep's table. All have this seed.
+    /// Returns a fixed list of runs with the columns of a sweep's table. All have this seed. Runs of
+    /// the same identity have the row of the first.
     pub(crate) fn of_list(
         axes: &[&str],
         datapath: &str,
@@ -97,7 +98,10 @@ impl RunTable {
     ) -> Result<RunTable, StoreError> {
         let mut store = RunStore::in_memory();
         for run in &runs {
-            store.add(run.row.clone())?;
+            // Two untrusted processes may return different results of one run.
+            if !store.contains(&run.row.id) {
+                store.add(run.row.clone())?;
+            }
         }
         let listed = runs.into_iter();
         let listed = listed.map(|run| (run.point, run.algorithm, run.row.id));

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use nix::poll::PollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{setsockopt, sockopt};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 
 use super::connections::ConnectionTable;
@@ -34,6 +34,11 @@ use connection::{RuntimeConnection, StackError, StackFuture, Step};
 
 /// Size of the socket's receive buffer, bytes.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// Incoming handshakes that wait for the application's thread. The others wait in the stack, which
+/// limits their number. With fewer the thread is woken for each; more would take memory from peers
+/// without a limit of the stack.
+const INCOMING_MAX: usize = 64;
 
 /// Longest wait for the peers to be notified when a host is dropped.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
@@ -47,7 +52,7 @@ struct AsyncEndpoint {
 }
 
 /// Sender of the handshakes of incoming connections. The endpoint drops it when it ends.
-type HandshakeSender = UnboundedSender<StackFuture<Step>>;
+type HandshakeSender = Sender<StackFuture<Step>>;
 
 /// Waker of the application's thread.
 struct EventWaker {
@@ -92,7 +97,7 @@ pub(super) struct Runtime {
     connections_max: usize,
     /// Incoming handshakes that have not started. Closed when the endpoint has ended: its socket
     /// failed, or the stack panicked.
-    incoming: UnboundedReceiver<StackFuture<Step>>,
+    incoming: Receiver<StackFuture<Step>>,
     handshakes: JoinSet<Result<Step, StackError>>,
     runtime: tokio::runtime::Runtime,
 }
@@ -121,7 +126,7 @@ impl Runtime {
                 .thread_name("ccplane-quic-io")
                 .enable_all()
                 .build()?;
-            let (sender, incoming) = unbounded_channel();
+            let (sender, incoming) = channel(INCOMING_MAX);
             let endpoint = runtime.block_on(make(socket, sender))?;
             let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
             let event = EventFd::from_value_and_flags(0, flags)?;

@@ -57,7 +57,7 @@ async fn accept(endpoint: Endpoint, handshakes: HandshakeSender, unverified_max:
             Ok(established(incoming.await?, false))
         };
         // Fails if the host was dropped.
-        let _ = handshakes.send(Box::pin(handshake));
+        let _ = handshakes.send(Box::pin(handshake)).await;
     }
 }
 

@@ -87,7 +87,7 @@ fn start(
                     while let Some(connection) = server.accept().await {
                         let established = ready(Ok(established(connection, false)));
                         // Fails if the host was dropped.
-                        let _ = handshakes.send(Box::pin(established));
+                        let _ = handshakes.send(Box::pin(established)).await;
                     }
                 });
                 Ok(AsyncEndpoint {
