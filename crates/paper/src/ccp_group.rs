@@ -22,7 +22,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::program::{Program, Tables};
+use super::program::{Program, Tables, disturbances_cell};
 use super::simulations::{self, Job};
 use super::{Datapath, Options};
 use ccplane_lab::parts::Disturbed;
@@ -522,7 +522,7 @@ fn measure(
             queue_drops: measured.drops,
             delay_mean_ms: measured.delay_ms,
             fallbacks: *fallbacks,
-            disturbances: (!disturbances.is_empty()).then(|| disturbances.join("; ")),
+            disturbances: disturbances_cell(disturbances),
         });
         for index in 0..measured.arrived.len() {
             let flow = match index as u32 {

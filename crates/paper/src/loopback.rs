@@ -17,14 +17,18 @@ use ccplane_testbed::wire;
 use ccplane_units::{Duration, Rate};
 use serde_json::{Value, json};
 
-use super::program::{Program, Tables};
+use super::program::{Program, Tables, disturbances_cell};
 use super::{Datapath, Options};
+
+/// Rounds of the full version, as in the paper for the number of flows.
+const ROUNDS: usize = 10;
+const SLOW_ROUNDS: usize = 5;
 
 /// Table 1: one flow, with a report for every ACK and every 10 ms.
 pub(super) const INTERVAL: Program = Program {
     script: "ccp/interval",
     on: &[Datapath::Linux],
-    repeats: Some(10),
+    repeats: Some(ROUNDS),
     measure: interval,
 };
 
@@ -32,8 +36,7 @@ pub(super) const INTERVAL: Program = Program {
 pub(super) const SCALABILITY: Program = Program {
     script: "ccp/scalability",
     on: &[Datapath::Linux],
-    // As in the paper: ten runs of 30 s.
-    repeats: Some(10),
+    repeats: Some(ROUNDS),
     measure: scalability,
 };
 
@@ -41,7 +44,7 @@ pub(super) const SCALABILITY: Program = Program {
 pub(super) const SLOW_ALGORITHM: Program = Program {
     script: "ccp/slow-algorithm",
     on: &[Datapath::Linux],
-    repeats: Some(5),
+    repeats: Some(SLOW_ROUNDS),
     measure: slow_algorithm,
 };
 
@@ -55,7 +58,7 @@ fn interval(
         place: "loopback",
         flows: &[1],
         contenders: &with_reports("reno"),
-        rounds: options.repeats(10, 3),
+        rounds: options.repeats(ROUNDS, 3),
         length: Duration::from_secs(if options.quick { 1 } else { 10 }),
         low_priority_agent: false,
         matched: None,
@@ -79,7 +82,7 @@ fn scalability(
         place,
         flows,
         contenders: &contenders,
-        rounds: options.repeats(10, 1),
+        rounds: options.repeats(ROUNDS, 1),
         length: Duration::from_secs(seconds),
         low_priority_agent: false,
         matched: None,
@@ -112,7 +115,7 @@ fn slow_algorithm(
         place: "loopback",
         flows: &[1, 8],
         contenders: &contenders,
-        rounds: options.repeats(5, 1),
+        rounds: options.repeats(SLOW_ROUNDS, 1),
         length: Duration::from_secs(if options.quick { 1 } else { 5 }),
         low_priority_agent: true,
         matched: matched.as_ref(),
@@ -296,10 +299,8 @@ fn tables(turns: &[Turn]) -> Result<Tables, Error> {
             values.remove("goodputs_gbit");
             values.remove("disturbed");
             row.append(&mut values);
-            let disturbances = turn.run.disturbed.join("; ");
-            if !disturbances.is_empty() {
-                row.insert("disturbances".into(), disturbances.into());
-            }
+            let disturbances = disturbances_cell(&turn.run.disturbed);
+            row.insert("disturbances".into(), disturbances.into());
         }
         runs.push(row);
         let of_run = turn.run.goodputs_gbit.iter();

@@ -34,6 +34,11 @@ pub(crate) struct Tables(Vec<(&'static str, RunTable)>);
 /// name their run in a column `run`.
 const RUNS: &str = "runs";
 
+/// Returns the cell of a run in the column `disturbances`.
+pub(crate) fn disturbances_cell(disturbances: &[String]) -> Option<String> {
+    (!disturbances.is_empty()).then(|| disturbances.join("; "))
+}
+
 impl Tables {
     /// Adds a table. Each row is an object of numbers, words, truth values (0 and 1 in the table)
     /// and missing values.

@@ -18,7 +18,7 @@ use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 use self::flow::{Path, Sender, Testbed};
-use super::program::{Program, Tables};
+use super::program::{Program, Tables, disturbances_cell};
 use super::{Datapath, Options};
 
 pub(super) const PROGRAM: Program = Program {
@@ -112,7 +112,6 @@ fn measure(
                 bytes: *bytes,
                 took_ms: *took_ms,
             }));
-            let disturbances = measured.disturbances.join("; ");
             runs.push(RunRow {
                 run,
                 setup: setup.name,
@@ -120,7 +119,7 @@ fn measure(
                 rtt_ms: 2e3 * setup.path.delay.as_secs_f64(),
                 stretch: setup.stretch,
                 complaints: (!measured.on_time).then_some("the emulator was late"),
-                disturbances: (!disturbances.is_empty()).then_some(disturbances),
+                disturbances: disturbances_cell(&measured.disturbances),
             });
         }
     }

@@ -22,7 +22,7 @@ use ccplane_units::{Duration, Rate};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
-use super::program::{Program, Tables};
+use super::program::{Program, Tables, disturbances_cell};
 use super::{Datapath, Options};
 
 pub(super) const PROGRAM: Program = Program {
@@ -106,14 +106,13 @@ fn measure(
                 mbit: *mbit,
             }));
         }
-        let disturbances = rates.disturbances.join("; ");
         runs.push(RunRow {
             run: name,
             place,
             order,
             duration_s: duration.as_secs_f64(),
             complaints: (!rates.on_time).then_some("the emulator was late"),
-            disturbances: (!disturbances.is_empty()).then_some(disturbances),
+            disturbances: disturbances_cell(&rates.disturbances),
         });
     }
     let mut tables = Tables::default();

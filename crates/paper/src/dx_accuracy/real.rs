@@ -25,6 +25,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 
 use super::{Exchange, Probe};
+use crate::program::disturbances_cell;
 
 /// The connection writes at 1 Gbit/s, far below the capacity of virtual devices.
 const WRITE_BYTES: usize = 16 << 10;
@@ -113,7 +114,7 @@ pub(super) fn emulated(length: Duration) -> Result<(Vec<Probe>, Option<String>),
         truth: record.sojourn().map_or(0, |time| time.as_nanos() as i64),
         measured: exchange.t2 - exchange.t1,
     };
-    let disturbances = (!disturbances.is_empty()).then(|| disturbances.join("; "));
+    let disturbances = disturbances_cell(&disturbances);
     Ok((known.map(probe).collect(), disturbances))
 }
 
