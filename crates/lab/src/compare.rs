@@ -1,5 +1,5 @@
-//! Runs side by side, of what they left in their folders: what differs between their set-ups, and
-//! everybody's figures in one table and one picture.
+//! Comparison of finished runs from their folders: the differences of their setups, and all metrics
+//! in one table and one chart.
 
 use std::fs;
 use std::io;
@@ -17,22 +17,22 @@ use crate::report::{advice, set_up};
 use crate::result::{EachRun, RunResult};
 use crate::table;
 
-/// A folder that cannot be compared.
+/// Error of a folder that cannot be compared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompareError {
-    /// Nothing is there.
+    /// The folder has no results.
     #[error("there is no folder {0}")]
     Absent(PathBuf),
-    /// It is of something else.
+    /// The folder has results of something else.
     #[error("{folder} has no {SUMMARY_FILE}, so that it is not the folder of a run{is}")]
     NoRun {
         /// The folder.
         folder: PathBuf,
-        /// What it is, where that is known.
+        /// Kind of the results, if it is known.
         is: &'static str,
     },
-    /// It is of another version.
+    /// The results have another version.
     #[error(
         "{folder} is of another version of ccplane: its {SUMMARY_FILE} has schema {found}, and \
          this one reads {SCHEMA_VERSION}"
@@ -40,32 +40,32 @@ pub enum CompareError {
     Schema {
         /// The folder.
         folder: PathBuf,
-        /// What it has; `none` before schemas had numbers.
+        /// Version; `none` before schemas had numbers.
         found: String,
     },
-    /// It cannot be read.
+    /// A file cannot be read.
     #[error("{path} cannot be read: {why}")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The reason, with the place in it.
+        /// Reason, with the place in the file.
         why: String,
     },
-    /// The same twice.
+    /// A folder was given twice.
     #[error("{0} is named twice")]
     Twice(PathBuf),
 }
 
-/// A run.
+/// Finished run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// As the folder was named.
+    /// Folder as given.
     pub name: String,
-    /// Without series, which are in other files, and without what it cost.
+    /// Results without time series, which are in other files, and without the cost.
     pub result: RunResult,
-    /// The same as it is in the file.
+    /// Results as in the file.
     summary: Value,
-    /// Delay, ms, and goodput, Mbit/s, of every seed or repeat of each contender, where there were
+    /// Delay in ms and goodput in Mbit/s of every seed or repeat of each contender, if there are
     /// several.
     each: Vec<Vec<(f64, f64)>>,
 }
@@ -85,7 +85,7 @@ pub struct ComparisonChart {
     caption: &'static str,
     /// Name of its files without the extension.
     pub file: String,
-    /// What it shows, for readers who do not see it.
+    /// Description for readers who do not see it.
     pub described: String,
     panels: Vec<Chart>,
 }
@@ -142,15 +142,15 @@ fn side_by_side(
     }
 }
 
-/// Several of them.
+/// Several finished runs.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// In the order in which they were named.
+    /// Runs in the given order.
     pub runs: Vec<Run>,
 }
 
 impl Run {
-    /// What is in a folder.
+    /// Reads a folder.
     pub fn read(folder: &Path) -> Result<Run, CompareError> {
         if !folder.is_dir() {
             return Err(CompareError::Absent(folder.to_owned()));
@@ -188,7 +188,7 @@ impl Run {
     }
 }
 
-/// Delay and goodput of each run of each contender.
+/// Returns delay and goodput of each run of each contender.
 fn each(summary: &Value) -> Vec<Vec<(f64, f64)>> {
     let contenders = summary.get("contenders").and_then(Value::as_array);
     let of = |contender: &Value| {
@@ -216,7 +216,7 @@ fn no_run(folder: &Path) -> CompareError {
 }
 
 impl Comparison {
-    /// Of these folders.
+    /// Reads several folders.
     pub fn read(folders: &[PathBuf]) -> Result<Comparison, CompareError> {
         for (at, folder) in folders.iter().enumerate() {
             let same = |other: &PathBuf| match (fs::canonicalize(folder), fs::canonicalize(other)) {
@@ -233,7 +233,7 @@ impl Comparison {
         })
     }
 
-    /// The set-up by its parts: what each is in every run.
+    /// Returns the parts of the setup with their values in every run.
     fn parts(&self) -> Vec<(&'static str, Vec<String>)> {
         let each: Vec<_> = self
             .runs
@@ -254,7 +254,7 @@ impl Comparison {
         names.into_iter().map(row).collect()
     }
 
-    /// What differs between the set-ups; `None` where nothing does.
+    /// Returns the differences of the setups; `None` if there are none.
     pub fn differences(&self) -> Option<Table> {
         let differ = |row: &(&str, Vec<String>)| row.1.windows(2).any(|two| two[0] != two[1]);
         let rows: Vec<Vec<String>> = self
@@ -268,12 +268,12 @@ impl Comparison {
         (!rows.is_empty()).then(|| Table::new(headings, rows))
     }
 
-    /// Everybody's figures.
+    /// Returns the metrics of all contenders.
     pub fn table(&self) -> Table {
         table::of_runs(self.runs.iter().map(|run| (run.name.as_str(), &run.result)))
     }
 
-    /// What a reader has to know before the figures, of each run.
+    /// Returns the warnings of each run, which come before the metrics.
     fn complaints(&self) -> Vec<(String, &str)> {
         let of = |run| {
             let Run { name, result, .. }: &Run = run;
@@ -367,7 +367,7 @@ impl Comparison {
         out
     }
 
-    /// One page with all of it.
+    /// Returns the page.
     pub fn page(&self, command: &str, provenance: &Provenance) -> String {
         let names: Vec<&str> = self.runs.iter().map(|run| short(&run.name)).collect();
         let mut page = Page::new(
@@ -420,8 +420,8 @@ impl Comparison {
         page.finish("")
     }
 
-    /// For machines: the folders with their set-ups and figures, and which parts of the set-ups
-    /// differ.
+    /// Returns the folders with their setups and metrics, and the parts of the setups that differ,
+    /// for programs.
     pub fn json(&self) -> Value {
         let differs: Vec<&str> = self
             .parts()
@@ -438,7 +438,7 @@ impl Comparison {
     }
 }
 
-/// The last part of a folder's name.
+/// Returns the last part of a folder's path.
 fn short(name: &str) -> &str {
     let last = Path::new(name).file_name().and_then(|last| last.to_str());
     last.unwrap_or(name)

@@ -1,11 +1,10 @@
 //! The questions that RFC 9743 (Specifying New Congestion Control Algorithms, BCP 133) asks of an
-//! algorithm, each as a set of runs with a verdict and a picture.
+//! algorithm, each as a set of runs with a verdict and charts.
 //!
-//! [`QUESTIONS`] is the list. A [`Question`] says which runs it needs, as scenarios, judges their
-//! figures, and says where its criterion comes from. Most criteria compare with Reno or Cubic in
-//! the same place, because that is what the RFC compares with. [`run`](run()) does all runs of all
-//! questions on all cores. A verdict depends on algorithm and questions alone, not on threads,
-//! order or interruptions.
+//! [`QUESTIONS`] is the list. A [`Question`] returns its runs as scenarios, judges their results,
+//! and names the source of its criterion. Most criteria compare with Reno or Cubic at the same
+//! place, as the RFC does. [`run`](run()) makes all runs of all questions on all cores. A verdict
+//! depends only on the algorithm and the question, not on threads, order or interruptions.
 
 mod aqm;
 mod buffers;
@@ -38,10 +37,10 @@ pub use relative::RelativeResult;
 pub use run::{Options, check, run};
 pub(crate) use sketch::Sketch;
 
-/// The version of the names in the file of an evaluation, on docs/results-format.md.
+/// Version of the names in the file of an evaluation (docs/results-format.md).
 pub const SCHEMA: u32 = 2;
 
-/// Every question, in the order of the page.
+/// All questions, in the order of the page.
 pub const QUESTIONS: &[Question] = &[
     flows::START_UP,
     buffers::BUFFERBLOAT,
@@ -66,7 +65,7 @@ pub const QUESTIONS: &[Question] = &[
     ranges::RATES,
 ];
 
-/// The question of that name.
+/// Returns the question of this name.
 pub fn by_name(name: &str) -> Option<&'static Question> {
     QUESTIONS.iter().find(|question| question.name == name)
 }
@@ -85,26 +84,26 @@ pub struct Evaluations {
 pub struct Evaluation {
     /// The algorithm with its parameters.
     pub algorithm: String,
-    /// What its author says it is.
+    /// Description by its author.
     pub about: String,
-    /// The command line that does this again.
+    /// Command line that repeats the evaluation.
     pub command: String,
-    /// Where it ran.
+    /// Name of the backend.
     pub datapath: &'static str,
-    /// With shorter and fewer runs.
+    /// True for shorter and fewer runs.
     pub quick: bool,
-    /// In the order of [`QUESTIONS`].
+    /// Answers in the order of [`QUESTIONS`].
     pub answers: Vec<(&'static Question, Answer)>,
-    /// Questions that cannot be asked on this datapath.
+    /// Questions that this datapath does not support.
     pub left_out: Vec<&'static str>,
-    /// What the datapath complained about: the question's name, the run, what was wrong.
+    /// Complaints of the datapath: name of the question, run, complaint.
     pub complaints: Vec<(&'static str, String, String)>,
-    /// Simulated or real time of all runs together, seconds.
+    /// Simulated or real time of all runs together, s.
     pub duration_s: f64,
 }
 
 impl Evaluation {
-    /// How many answers have this verdict.
+    /// Returns the number of answers with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.answers
             .iter()
@@ -117,7 +116,7 @@ impl Evaluation {
         self.datapath == "simulator"
     }
 
-    /// How many answers have which verdict, in words.
+    /// Returns the numbers of verdicts in words.
     fn counts(&self) -> String {
         let counts = [
             Verdict::Pass,
@@ -132,9 +131,9 @@ impl Evaluation {
         counts.collect::<Vec<_>>().join(", ")
     }
 
-    /// For scripts: the verdict and the figures of every question.
+    /// Returns verdicts and values of all questions for scripts.
     pub fn json(&self) -> Value {
-        // Four digits behind the point: as many as a figure of a simulated minute means something.
+        // More decimals of a simulated minute have no meaning.
         let figure = |(name, value): &Figure| ((*name).to_owned(), round(*value, 4));
         let place = |place: &Place| {
             let named = [("place".to_owned(), json!(place.place))].into_iter();
@@ -169,7 +168,7 @@ impl Evaluation {
         })
     }
 
-    /// For a terminal: verdicts and findings.
+    /// Returns verdicts and findings for a terminal.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (question, answer) in &self.answers {
@@ -194,7 +193,7 @@ impl Evaluation {
     }
 }
 
-/// For a file of figures; null for what is no number.
+/// Returns a rounded value for JSON; null if it is not finite.
 fn round(value: f64, digits: u32) -> Value {
     let scale = f64::from(10u32.pow(digits));
     json!((value * scale).round() / scale)

@@ -1,5 +1,5 @@
-//! Parts of long work, kept as soon as they are done: an interrupted experiment goes on where it
-//! stopped.
+//! Finished parts of a long experiment, stored as they end, so that an interrupted experiment
+//! continues.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 
-/// Where parts are kept, and which of them are used again.
+/// Folder of parts, with the conditions for reusing them.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// A file a part.
+    /// Folder with a file per part.
     pub directory: PathBuf,
-    /// Also those that another build of the program made.
+    /// Reuses parts of other builds of the program.
     pub any_build: bool,
-    /// Whether [`Parts::part`] makes disturbed ones again.
+    /// Repeats disturbed parts in [`Parts::part`].
     pub again: bool,
 }
 
@@ -27,26 +27,26 @@ struct Part<T> {
     build: String,
     key: String,
     value: T,
-    /// Of real packets: every try, oldest first, the last of which gave the value.
+    /// All attempts on real packets, oldest first. The last one has the value.
     #[serde(default)]
     attempts: Vec<Attempt>,
 }
 
-/// One try to make a part on real packets.
+/// Attempt on real packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// What the machine did that disturbed it, one sentence each; nothing where it did nothing.
+    /// Disturbances by the machine, one sentence each.
     pub disturbed: Vec<String>,
-    /// What it measured, where a later one took its place.
+    /// Measured value, if a later attempt replaced it.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub value: Value,
 }
 
-/// What the machine did during a run.
+/// Disturbances of a run by the machine.
 pub struct Disturbed(Vec<String>);
 
 impl Disturbed {
-    /// By nothing, or by nothing that anybody looked for.
+    /// Returns no disturbances.
     pub fn none() -> Disturbed {
         Disturbed(Vec::new())
     }
@@ -65,7 +65,7 @@ impl From<&Vec<String>> for Disturbed {
 }
 
 impl Parts {
-    /// Those that this build made, in that directory.
+    /// Returns the parts of this build in a directory.
     pub fn of_this_build(directory: &Path) -> Parts {
         Parts {
             directory: directory.to_owned(),
@@ -74,8 +74,7 @@ impl Parts {
         }
     }
 
-    /// Keeps a part's result: the file `name` holds `value`, the `key` that it was made under, and
-    /// which build of the program made it.
+    /// Stores a part: the file `name` contains `value`, its `key`, and the build of the program.
     pub fn keep<T: Serialize>(&self, name: &str, key: &str, value: &T) -> Result<(), Error> {
         self.write(
             name,
@@ -91,23 +90,23 @@ impl Parts {
             source,
         };
         std::fs::create_dir_all(&self.directory).map_err(fail)?;
-        // Whole or not at all: an interrupted write must not pass for a part.
+        // Replaced as a whole: an interrupted write must not look like a part.
         let draft = path.with_extension("draft");
         std::fs::write(&draft, text).map_err(fail)?;
         std::fs::rename(&draft, &path).map_err(fail)
     }
 
-    /// A part kept under the same key; `None` for one that is missing, of another key or a build
-    /// that does not count, or unreadable.
+    /// Returns the part with this key; `None` if it is missing or unreadable, or has another key or
+    /// an excluded build.
     pub fn kept<T: DeserializeOwned>(&self, name: &str, key: &str) -> Option<T> {
         let part: Part<T> = read(&self.directory.join(name))?;
         ((self.any_build || part.build == build()) && part.key == key).then_some(part.value)
     }
 
-    /// A part that real packets give: the one that is kept, unless the machine disturbed it and it
-    /// is to be made again, or what `run` gives now, which is kept. `judge` says what the machine
-    /// did, never how the contender fared: who failed is not asked again until it succeeds. A
-    /// disturbed attempt stays in the part's file, with its reasons.
+    /// Returns a part of a run on real packets: the stored one, or the result of `run`, which is
+    /// stored. A disturbed part is repeated if requested. `judge` returns disturbances by the
+    /// machine, never results of the contender, because a failed contender must not run until it
+    /// succeeds. A disturbed attempt stays in the part's file with its reasons.
     pub fn part<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
@@ -141,8 +140,8 @@ impl Parts {
         Ok(part)
     }
 
-    /// Every attempt on real packets that is kept, of builds that count: the part's name and its
-    /// attempts, oldest first.
+    /// Returns all stored attempts on real packets of the included builds, by the part's name,
+    /// oldest first.
     pub fn attempts(&self) -> BTreeMap<String, Vec<Attempt>> {
         let files = std::fs::read_dir(&self.directory)
             .into_iter()
@@ -162,8 +161,8 @@ fn read<T: DeserializeOwned>(file: &Path) -> Option<Part<T>> {
     serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()
 }
 
-/// Tells this program from another build of it, whose results may be others under the same version:
-/// the executable's length and time of change.
+/// Identity of this build, whose results may differ from those of another build of the same
+/// version: length and modification time of the executable.
 fn build() -> &'static str {
     static BUILD: OnceLock<String> = OnceLock::new();
     BUILD.get_or_init(|| {

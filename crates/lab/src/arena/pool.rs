@@ -1,5 +1,5 @@
-//! The runs of a suite: on this process's threads, or those of one candidate in a process of its
-//! own.
+//! Runs of a suite, on the threads of this process or, for an untrusted candidate, in a separate
+//! process.
 
 use std::path::Path;
 
@@ -16,13 +16,13 @@ use crate::scenario::Scenario;
 use crate::sim::Sim;
 use crate::sweep::ListedRun;
 
-/// Where candidates run that are not trusted with this process.
+/// Processes for untrusted candidates.
 pub trait Apart: Sync {
-    /// Whether this one is such a candidate.
+    /// Returns true for an untrusted candidate.
     fn takes(&self, contender: &Contender) -> bool;
 
-    /// Runs these scenarios of this contender with [`simulate`]: what came of each, in their order,
-    /// or why nothing can be said of it at all.
+    /// Runs the scenarios of this contender with [`simulate`]. Returns the outcomes in their order,
+    /// or the reason that there are none.
     fn run(
         &self,
         contender: &Contender,
@@ -31,7 +31,7 @@ pub trait Apart: Sync {
     ) -> Result<Vec<Outcome>, String>;
 }
 
-/// Nobody is.
+/// Trusts every candidate.
 impl Apart for () {
     fn takes(&self, _contender: &Contender) -> bool {
         false
@@ -47,10 +47,10 @@ impl Apart for () {
     }
 }
 
-/// Figures, or how the algorithm broke.
+/// Results of a run, or the failure of the algorithm.
 pub type Outcome = Result<Measured, String>;
 
-/// The run of a scenario in this process. An error is not the algorithm's.
+/// Runs a scenario in this process. An error is not caused by the algorithm.
 pub fn simulate(
     scenario: &str,
     registry: &Registry,
@@ -73,22 +73,22 @@ fn outcome(
     }
 }
 
-/// What came of runs, by their keys.
+/// Outcomes of runs by their keys.
 #[derive(Default)]
 pub(super) struct Outcomes {
     keyed: Vec<(String, Outcome)>,
-    /// Contenders that ran apart, of whom nothing can be said, and why.
+    /// Contenders without outcomes from their separate process, with the reason.
     failed: Vec<(Contender, String)>,
     /// All runs as rows of a table.
     pub listed: Vec<ListedRun>,
 }
 
 impl Outcomes {
-    /// The run of that key, or a sentence on what became of it.
+    /// Returns the results of a run, or a sentence with the reason that there are none.
     pub fn of(&self, key: &str) -> Result<&Measured, String> {
         let found = self.keyed.iter().find(|(known, _)| known == key);
         match found {
-            // What ran then was not the candidate.
+            // The fallback ran in place of the candidate.
             Some((_, Ok(measured))) => measured
                 .own
                 .first()
@@ -104,14 +104,14 @@ impl Outcomes {
         self.keyed.push((run.key.clone(), outcome));
     }
 
-    /// Why nothing can be said of this one, if that is so.
+    /// Returns the reason that a contender has no outcomes.
     pub fn failed(&self, contender: &Contender) -> Option<&str> {
         let found = self.failed.iter().find(|(known, _)| known == contender);
         found.map(|(_, why)| why.as_str())
     }
 }
 
-/// Where runs go.
+/// Runs the suite.
 pub(super) struct Pool<'a> {
     pub options: &'a Options,
     pub registry: &'a Registry,
@@ -120,8 +120,8 @@ pub(super) struct Pool<'a> {
 }
 
 impl Pool<'_> {
-    /// The runs of all of these in a part of the suite; `runs` gives those of some, and of what
-    /// everybody is compared with.
+    /// Makes the runs of all contenders in a part of the suite. `runs` returns the runs of some
+    /// contenders and of their references.
     pub fn all(
         &self,
         part: &str,
@@ -190,7 +190,7 @@ impl Pool<'_> {
         self.each(all.len(), work)
     }
 
-    /// The results of so many jobs, in their order.
+    /// Returns the results of `count` jobs in their order.
     fn each<T: Send>(
         &self,
         count: usize,

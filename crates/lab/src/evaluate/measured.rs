@@ -1,37 +1,37 @@
-//! What a run leaves for its judge: figures, and courses of a few hundred points.
+//! Results of a run for its judge: metrics, and time series of a few hundred points.
 
 use ccplane_report::chart::Axis;
 use ccplane_units::stats;
 use serde::{Deserialize, Serialize};
 
-/// Samples of each flow, and bins of a link: as many as a chart shows and a criterion needs.
+/// Samples of each flow, and bins of a link. Fewer lose peaks in a chart; more only take memory.
 pub(super) const SAMPLES: u64 = 300;
 use crate::metrics;
 use crate::result::{ContenderMetrics, ContenderResult, RunResult, Sample};
 use crate::sweep::{RunRow, RunTiming};
 
-/// The figures and courses of one run.
+/// Metrics and time series of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
-    /// Of the whole run.
+    /// Metrics of the whole run.
     pub figures: ContenderMetrics,
-    /// How long it was.
+    /// Duration, s.
     pub duration_s: f64,
-    /// The bottleneck's rate, or its mean.
+    /// Rate of the bottleneck, or its mean, Mbit/s.
     pub rate_mbit: f64,
-    /// Without a queue.
+    /// RTT without a queue, ms.
     pub rtt_ms: f64,
-    /// Packets of full size that left the bottleneck.
+    /// Payload of the bottleneck in packets of full size.
     pub delivered: f64,
-    /// Delivered by the link, in bins of equal length over the run.
+    /// Throughput of the link in bins of equal length over the run, Mbit/s.
     pub throughput: Vec<f64>,
-    /// Mean queueing delay in the same bins.
+    /// Mean queueing delay in the same bins, ms.
     pub delay: Vec<Option<f64>>,
-    /// Goodput of every flow that lasts, in bins of equal length, in the order in which they began.
+    /// Goodput of every flow without end in bins of equal length, Mbit/s, in the order of starts.
     pub flows: Vec<Vec<f64>>,
-    /// What the datapath complained about.
+    /// Complaints of the datapath.
     pub complaints: Vec<String>,
-    /// Of these, what is the algorithms' own failing.
+    /// Complaints that are failures of an algorithm.
     #[serde(default)]
     pub own: Vec<String>,
     /// Row of the run in a table, without its identity.
@@ -40,7 +40,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The first contender's.
+    /// Returns the results of the first contender.
     pub(crate) fn of(result: RunResult) -> Measured {
         let setup = result.setup;
         let Some(contender) = result.contenders.into_iter().next() else {
@@ -73,8 +73,8 @@ impl Measured {
         }
     }
 
-    /// As a file gives it back: a number's last bit may differ from what was written, and an
-    /// evaluation that was interrupted must not differ from one that was not.
+    /// Returns the results as they are read from a file. The last bit of a number may differ from
+    /// the written one, and an interrupted evaluation must give the same results as any other.
     pub(super) fn kept(self) -> Measured {
         let text = serde_json::to_string(&self);
         text.ok()
@@ -82,14 +82,14 @@ impl Measured {
             .unwrap_or(self)
     }
 
-    /// Goodput of a flow between two shares of the run's time, Mbit/s.
+    /// Returns the goodput of a flow between two fractions of the run, Mbit/s.
     pub(crate) fn goodput(&self, flow: usize, from: f64, to: f64) -> f64 {
         self.flows
             .get(flow)
             .map_or(0.0, |bins| mean(window(bins, from, to)))
     }
 
-    /// What the link delivered between two shares of the run's time, of its rate.
+    /// Returns the utilisation of the link between two fractions of the run.
     pub(crate) fn utilisation(&self, from: f64, to: f64) -> f64 {
         if self.rate_mbit > 0.0 {
             mean(window(&self.throughput, from, to)) / self.rate_mbit
@@ -98,7 +98,7 @@ impl Measured {
         }
     }
 
-    /// Mean of the bins' queueing delays between two shares of the run's time, ms.
+    /// Returns the mean queueing delay between two fractions of the run, ms.
     pub(super) fn delay(&self, from: f64, to: f64) -> f64 {
         let known: Vec<f64> = window(&self.delay, from, to)
             .iter()
@@ -108,7 +108,7 @@ impl Measured {
         mean(&known)
     }
 
-    /// Packets that the queue dropped, of all that came to it.
+    /// Returns the share of packets that the queue dropped.
     pub(crate) fn dropped(&self) -> f64 {
         let drops = self.figures.queue_drops as f64;
         if drops > 0.0 {
@@ -118,8 +118,8 @@ impl Measured {
         }
     }
 
-    /// The 99th percentile of the slowdowns of flows that ended, of all sizes or of the smallest
-    /// class.
+    /// Returns the 99th percentile of the slowdowns of completed flows, of all sizes or of the
+    /// smallest class.
     pub(super) fn slowdown_p99(&self, smallest: bool) -> f64 {
         let classes = self
             .figures
@@ -135,8 +135,8 @@ impl Measured {
         class.map_or(0.0, |class| class.slowdown_p99)
     }
 
-    /// The first share of the time from which on a flow's or the link's `bins` were at least
-    /// `level` over `width` bins on average, after `after`.
+    /// Returns the first fraction of the run, from `after` on, at which `width` bins have a mean of
+    /// at least `level`.
     pub(crate) fn reached(bins: &[f64], level: f64, width: usize, after: f64) -> Option<f64> {
         let first = (after * bins.len() as f64) as usize;
         bins.windows(width.max(1))
@@ -146,23 +146,23 @@ impl Measured {
             .map(|(i, _)| i as f64 / bins.len() as f64)
     }
 
-    /// The axis of a chart over time.
+    /// Returns the axis of a chart over time.
     pub(super) fn time(&self) -> Axis {
         Axis::linear("time, s").with_range(0.0, self.duration_s.max(f64::MIN_POSITIVE))
     }
 
-    /// The link's throughput over time, for a chart.
+    /// Returns the throughput of the link over time, for a chart.
     pub(super) fn course(&self) -> Vec<(f64, f64)> {
         points(&self.throughput, self.duration_s)
     }
 
-    /// A flow's goodput over time, for a chart, smoothed over five bins.
+    /// Returns the goodput of a flow over time, smoothed over five bins, for a chart.
     pub(super) fn flow_course(&self, flow: usize) -> Vec<(f64, f64)> {
         let bins = self.flows.get(flow).map_or(&[][..], Vec::as_slice);
         points(&metrics::smooth(bins, 2), self.duration_s)
     }
 
-    /// The queueing delay over time, for a chart.
+    /// Returns the queueing delay over time, for a chart.
     pub(super) fn delay_course(&self) -> Vec<(f64, Option<f64>)> {
         let step = self.duration_s / self.delay.len().max(1) as f64;
         (0..)
@@ -180,7 +180,7 @@ fn points(bins: &[f64], duration_s: f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The bins between two shares.
+/// Returns the bins between two fractions of the run.
 fn window<T>(bins: &[T], from: f64, to: f64) -> &[T] {
     let at = |share: f64| (share * bins.len() as f64).round() as usize;
     bins.get(at(from)..at(to).min(bins.len()))
@@ -192,13 +192,13 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     stats::mean(values.iter().copied()).unwrap_or(0.0)
 }
 
-/// At most so many, each of as many neighbours.
+/// Combines neighbouring bins to at most [`SAMPLES`].
 fn thin<T, U>(bins: &[T], together: impl Fn(&[T]) -> U) -> Vec<U> {
     let each = bins.len().div_ceil(SAMPLES as usize).max(1);
     bins.chunks(each).map(together).collect()
 }
 
-/// A flow's goodput, Mbit/s, in bins of equal length over the run.
+/// Returns the goodput of a flow in bins of equal length over the run, Mbit/s.
 fn goodputs(samples: &[Sample], span_ns: f64) -> Vec<f64> {
     let width = span_ns / SAMPLES as f64;
     let mut at = 0;

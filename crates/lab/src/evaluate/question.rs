@@ -1,4 +1,4 @@
-//! What a question is: the runs that it needs, and how it judges them.
+//! Questions: the runs of each, and the verdict on their results.
 
 use ccplane_report::Table;
 use ccplane_report::chart::Chart;
@@ -10,62 +10,62 @@ use crate::contender::Contender;
 use crate::scenario::Scenario;
 use crate::sweep::{ListedRun, RunRow, RunTiming, identity};
 
-/// What is asked.
+/// Question about an algorithm.
 #[derive(Debug)]
 pub struct Question {
-    /// What the command line calls it.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What is asked, in a few words.
+    /// Title in a few words.
     pub title: &'static str,
-    /// What is done to find out, for a reader of the page.
+    /// Method, for a reader of the page.
     pub about: &'static str,
-    /// Where the question comes from.
+    /// Source of the question.
     pub source: &'static str,
-    /// The criteria for pass, caution and fail, and their reason.
+    /// Criteria for pass, caution and fail, with their reason.
     pub criterion: &'static str,
-    /// The runs that it needs.
+    /// Returns the runs.
     pub(super) plan: fn(&Setting) -> Plan,
-    /// What came of them.
+    /// Judges their results.
     pub(super) judge: fn(&Setting, &Outcomes) -> Answer,
 }
 
-/// Who is asked, and how thoroughly.
+/// Algorithm of an evaluation, and its extent.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The algorithm with its parameters.
     pub algorithm: Contender,
-    /// Shorter and fewer runs, to see where an algorithm stands while it is written.
+    /// True for shorter and fewer runs, while an algorithm is developed.
     pub quick: bool,
-    /// BBR, where the registry has it.
+    /// BBR, if the registry has it.
     pub(super) bbr: Option<Contender>,
 }
 
 impl Setting {
-    /// The first where there is time, the second with `quick`.
+    /// Returns the first value, or the second with `quick`.
     pub(super) fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// The algorithm as a scenario names it.
+    /// Returns the algorithm as scenarios name it.
     pub(super) fn name(&self) -> String {
         self.algorithm.to_string()
     }
 }
 
-/// The runs of a question.
+/// Runs of a question.
 pub(super) enum Plan {
-    /// These.
+    /// Runs to make.
     Runs(Vec<Run>),
-    /// There is nobody to ask it against.
+    /// The algorithm to compare with is missing, with the reason.
     Cannot(String),
 }
 
 /// Seed of all runs of an evaluation and of the arena.
 pub(crate) const SEED: u64 = 1;
 
-/// One run.
+/// Run of a question.
 pub(crate) struct Run {
-    /// How its judge finds it; also the name of its file of a run that was interrupted.
+    /// Name by which the judge finds it.
     pub(crate) key: String,
     pub(crate) scenario: Scenario,
 }
@@ -101,11 +101,11 @@ impl Run {
     }
 }
 
-/// What became of a question's runs.
+/// Results of a question's runs.
 pub(super) struct Outcomes(pub(super) Vec<(String, Measured)>);
 
 impl Outcomes {
-    /// The run of that key. The judge asks for what its own plan named.
+    /// Returns the results of a run. Judges use the keys of their own plan.
     pub fn of(&self, key: &str) -> &Measured {
         static NOTHING: std::sync::LazyLock<Measured> = std::sync::LazyLock::new(Measured::default);
         let found = self.0.iter().find(|(known, _)| known == key);
@@ -114,23 +114,23 @@ impl Outcomes {
     }
 }
 
-/// How an algorithm did.
+/// Verdict on an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It meets the criterion.
     Pass,
-    /// Within bounds, but worse than what is in use. Read the figures before deploying it where
+    /// Worse than the algorithms in use, within bounds. Read the results before deploying it where
     /// this matters.
     Caution,
-    /// It would hurt others, or not work, where this matters.
+    /// It would harm other traffic, or not work, where this matters.
     Fail,
-    /// The question could not be asked, and the finding says why.
+    /// The question could not be evaluated; the finding has the reason.
     Unanswered,
 }
 
 impl Verdict {
-    /// As the page and the table have it.
+    /// Returns the word of the page and the tables.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Pass => "pass",
@@ -140,7 +140,7 @@ impl Verdict {
         }
     }
 
-    /// By a figure of which more is better.
+    /// Returns the verdict on a value of which more is better.
     pub(super) fn at_least(value: f64, pass: f64, caution: f64) -> Verdict {
         if value >= pass {
             Verdict::Pass
@@ -151,27 +151,27 @@ impl Verdict {
         }
     }
 
-    /// By a figure of which less is better.
+    /// Returns the verdict on a value of which less is better.
     pub(super) fn at_most(value: f64, pass: f64, caution: f64) -> Verdict {
         Verdict::at_least(-value, -pass, -caution)
     }
 
-    /// At worst a caution.
+    /// Returns a caution in place of a failure.
     pub(super) fn no_worse_than_caution(self) -> Verdict {
         self.min(Verdict::Caution)
     }
 }
 
-/// A figure with its name, which has its unit and no value in it. docs/results-format.md lists all
-/// of them. One that is not finite is null in JSON.
+/// Value with its name, which includes the unit. docs/results-format.md lists all names. A value
+/// that is not finite is null in JSON.
 pub type Figure = (&'static str, f64);
 
-/// What was measured in one of a question's places.
+/// Results at one of a question's places.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Which: `0.25bdp`, `96mbit-20ms`.
+    /// Name: `0.25bdp`, `96mbit-20ms`.
     pub place: String,
-    /// Its figures.
+    /// Values.
     pub figures: Vec<Figure>,
 }
 
@@ -184,24 +184,24 @@ impl Place {
     }
 }
 
-/// The answer to a question.
+/// Answer to a question.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// How it did.
+    /// Verdict.
     pub verdict: Verdict,
-    /// What was found, in a sentence or two with its figures.
+    /// Finding in one or two sentences with numbers.
     pub finding: String,
-    /// The figures of the question as a whole that a script reads.
+    /// Values of the whole question.
     pub figures: Vec<Figure>,
-    /// And those of its places, in the order of the table.
+    /// Values of its places, in the order of the table.
     pub places: Vec<Place>,
-    /// Whose figures begin with `reference_`.
+    /// Algorithm of the values whose names begin with `reference_`.
     pub reference: Option<&'static str>,
-    /// The figures in a table.
+    /// Values as a table.
     pub table: Table,
-    /// The picture.
+    /// Charts.
     pub charts: Vec<Chart>,
-    /// Goodput and delay of runs that the reference made in the same places.
+    /// Goodput and delay relative to the reference at the same places.
     pub relative: Vec<RelativeResult>,
 }
 

@@ -1,5 +1,5 @@
-//! All runs of all questions on all cores; what was measured goes to the judges in the order of the
-//! plans.
+//! Makes all runs of all questions on all cores, and passes the results to the judges in the order
+//! of the plans.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,21 +20,21 @@ use crate::scenario::{Scenario, Topology};
 use crate::sweep::{RunTable, identity};
 use crate::transport::native;
 
-/// Whom to ask what, and how.
+/// Options of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The algorithms. Those that are compared with the same reference share its runs.
     pub algorithms: Vec<Contender>,
-    /// The questions by their names; none for all.
+    /// Names of the questions; empty for all.
     pub only: Vec<String>,
-    /// Shorter and fewer runs.
+    /// True for shorter and fewer runs.
     pub quick: bool,
     /// Threads of the simulator.
     pub threads: usize,
-    /// Where finished runs are kept until all are done, so that an interrupted evaluation goes on
-    /// from there. `None` keeps nothing.
+    /// Folder of finished runs until all are finished, so that an interrupted evaluation continues.
+    /// `None` stores nothing.
     pub parts: Option<PathBuf>,
-    /// The command line that does this again.
+    /// Command line that repeats the evaluation.
     pub command: String,
 }
 
@@ -42,8 +42,8 @@ pub struct Options {
 /// too few round trips on long paths.
 const LONGEST_REAL: Duration = Duration::from_secs(30);
 
-/// Answers the questions about every algorithm. The simulator answers all. Real packets answer
-/// those whose runs they keep up with, one run after the other.
+/// Answers the questions about every algorithm. The simulator answers all of them, real packets
+/// those whose rates they support, one run after the other.
 pub fn run(
     options: &Options,
     backend: &dyn Backend,
@@ -167,7 +167,7 @@ impl Inquiry {
             }
             let answer = match (plan, broken) {
                 (Plan::Cannot(why), _) => Answer::unanswered(why.clone()),
-                // A panic or a standstill in somebody's algorithm is an answer, too.
+                // A panic or a standstill of the algorithm is an answer, too.
                 (Plan::Runs(_), Some(why)) => Answer {
                     verdict: Verdict::Fail,
                     ..Answer::unanswered(why)
@@ -201,8 +201,8 @@ fn setting(
     registry: &Registry,
 ) -> Result<Setting, Error> {
     match algorithm {
-        // A control of the datapath's own: the simulator is asked now, the kernel when the first
-        // run begins.
+        // A native algorithm: checked now in the simulator, and by the kernel when the first run
+        // begins.
         Contender::Native { name } if !backend.is_real() => drop(native(name)?),
         Contender::Native { .. } => {}
         Contender::Ccplane { name, parameters } => {
@@ -286,7 +286,7 @@ fn firsts<'j, 'p: 'j>(jobs: impl IntoIterator<Item = &'j Job<'p>>) -> Vec<usize>
     .collect()
 }
 
-/// About how many packets a run sends, which is what it costs.
+/// Returns the approximate number of packets of a run, which determines its cost.
 fn cost(scenario: &Scenario) -> u64 {
     let rate = match &scenario.topology {
         Topology::Dumbbell { bottleneck, .. } => bottleneck.line.mean_rate(),
@@ -297,12 +297,12 @@ fn cost(scenario: &Scenario) -> u64 {
         _ => None,
     };
     let rate = rate.map_or(12_000_000, |rate| rate.bytes_per_sec());
-    // A run of few packets still costs its looks at flows.
+    // A run of few packets still samples its flows.
     (rate as f64 * scenario.duration.as_secs_f64() / 1_500.0) as u64 + 10_000
 }
 
-/// Runs them, each run once and the most expensive first so that no thread is left with one at the
-/// end; what came of them, in their order.
+/// Makes each run once, the most expensive first, so that no thread is left with a long one at the
+/// end. Returns the results in the order of the jobs.
 fn all(
     jobs: &[Job],
     firsts: &[usize],
@@ -347,8 +347,8 @@ fn all(
     firsts.iter().map(found).collect()
 }
 
-/// One run, or what was kept of it. An algorithm that breaks is an outcome; what else goes wrong is
-/// an error.
+/// Makes a run, or returns its stored results. A failure of the algorithm is an outcome, any other
+/// failure an error.
 fn one(
     job: &Job,
     options: &Options,
