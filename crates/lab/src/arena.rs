@@ -19,6 +19,7 @@ use ccplane_algorithms::Registry;
 
 use crate::contender::{self, Contender};
 use crate::error::Error;
+use crate::evaluate::SEED;
 use crate::progress::Progress;
 use crate::run::Backend;
 use crate::sim::{self, Sim};
