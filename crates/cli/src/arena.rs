@@ -214,20 +214,21 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     Ok(if all_passed { 0 } else { 1 })
 }
 
-/// Refuses a page that would replace a file, or whose table would.
+/// Refuses a page with the name of a table next to it, and a page that would replace a file, or
+/// whose table would.
 fn check_free(page: &Path, force: bool) -> Result<(), Failure> {
+    let tables = ["csv", "parquet"].map(|extension| page.with_extension(extension));
+    if tables.iter().any(|table| table == page) {
+        let what = format!(
+            "{} is the name of the table next to the page",
+            page.display()
+        );
+        return Err(Failure::text(FailureKind::Usage, what)
+            .hint("choose another name with --out, such as arena.html"));
+    }
     results::page(Some(page), None, force)?;
-    for extension in ["csv", "parquet"] {
-        let table = page.with_extension(extension);
-        if table == page {
-            let what = format!(
-                "{} is the name of the table next to the page",
-                page.display()
-            );
-            return Err(Failure::text(FailureKind::Usage, what)
-                .hint("choose another name with --out, such as arena.html"));
-        }
-        results::page(Some(&table), None, force)?;
+    for table in &tables {
+        results::page(Some(table), None, force)?;
     }
     Ok(())
 }
