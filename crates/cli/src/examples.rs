@@ -54,6 +54,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         &[
             ("create a program file", "ccplane new mine.ccp"),
             ("create a crate in ./mine", "ccplane new mine"),
+            ("create a sweep", "ccplane new grid.toml"),
         ],
     ),
     (

@@ -1,5 +1,5 @@
 //! `ccplane new`: creates an algorithm that works, to start from: a program file (`mine.ccp`), a
-//! Python file (`mine.py`) or a crate (`mine`).
+//! Python file (`mine.py`) or a crate (`mine`). Also a sweep (`grid.toml`).
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -15,9 +15,10 @@ const TEMPLATE: &str = include_str!("../examples/aimd.rs");
 /// Program of the template.
 const FOLD_PROGRAM: &str = include_str!("../examples/fold.ccp");
 
-/// Program file and Python file that new ones start from.
+/// Program file, Python file and sweep that new ones start from.
 const CCP_TEMPLATE: &str = include_str!("../examples/mine.ccp");
 const PYTHON_TEMPLATE: &str = include_str!("../examples/aimd.py");
+const SWEEP_TEMPLATE: &str = include_str!("../examples/sweep.toml");
 
 /// Path where a package installs ccplane's own crate.
 const PACKAGED_CRATE_PATH: &str = "/usr/share/ccplane/src/crates/cli";
@@ -58,8 +59,8 @@ debug = false
 pub struct NewArgs {
     /// Algorithm to create: a program file (`mine.ccp`), which needs no compiler, a Python file
     /// (`mine.py`), or a Rust crate in a folder (`mine`). Its name has lower-case letters, digits
-    /// and `_`, at most 11.
-    #[arg(value_name = "NAME[.ccp|.py]")]
+    /// and `_`, at most 11. `grid.toml` is a sweep, for `ccplane sweep`.
+    #[arg(value_name = "NAME[.ccp|.py|.toml]")]
     name: String,
     /// For a Rust crate: `crates/cli` folder of a ccplane checkout [default: the one this command
     /// or its package comes with].
@@ -70,15 +71,16 @@ pub struct NewArgs {
 pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
     let path = Path::new(&args.name);
     let extension = path.extension().and_then(|extension| extension.to_str());
-    if matches!(extension, Some("ccp" | "py")) && args.ccplane.is_some() {
+    if matches!(extension, Some("ccp" | "py" | "toml")) && args.ccplane.is_some() {
         let text = format!("--ccplane cannot be used with a file, {}", path.display());
         return Err(Failure::text(FailureKind::Usage, text).hint(
             "remove --ccplane, which is for Rust crates, or give a name without an extension",
         ));
     }
     match extension {
-        Some("ccp") => create_file(path, |name| renamed(CCP_TEMPLATE, "mine", name), json),
-        Some("py") => create_file(path, |name| renamed(PYTHON_TEMPLATE, "aimd", name), json),
+        Some("ccp") => create_algorithm(path, CCP_TEMPLATE, "mine", json),
+        Some("py") => create_algorithm(path, PYTHON_TEMPLATE, "aimd", json),
+        Some("toml") => create_sweep(path, json),
         _ => create_crate(args, json),
     }
 }
@@ -113,28 +115,15 @@ fn renamed(template: &str, from: &str, to: &str) -> String {
         .replace(&capital(from), &capital(to))
 }
 
-/// Writes the file of an algorithm, whose text depends on the algorithm's name.
-fn create_file(path: &Path, text: impl FnOnce(&str) -> String, json: bool) -> Result<(), Failure> {
-    let name = path.file_stem().and_then(|stem| stem.to_str());
-    let name = name.unwrap_or_default();
+/// Creates the file of an algorithm from a template with another name.
+fn create_algorithm(path: &Path, template: &str, from: &str, json: bool) -> Result<(), Failure> {
+    let name = stem(path);
     check_name(name)?;
-    let shown = path.display();
-    // An existing file is not overwritten, even if it appears at this moment.
-    let written = File::create_new(path).and_then(|mut file| file.write_all(text(name).as_bytes()));
-    written.map_err(|why| match why.kind() {
-        ErrorKind::AlreadyExists => {
-            Failure::text(FailureKind::Usage, format!("{shown} already exists"))
-                .hint("choose another name, or remove it")
-        }
-        _ => Failure::text(
-            FailureKind::Failed,
-            format!("{shown} cannot be written: {why}"),
-        ),
-    })?;
+    create_file(path, &renamed(template, from, name), json)?;
     if json {
-        println!("{}", serde_json::json!({ "file": path }));
         return Ok(());
     }
+    let shown = path.display();
     let alg = match path.parent() {
         Some(folder) if folder != Path::new("") => shown.to_string(),
         _ => format!("./{shown}"),
@@ -149,6 +138,46 @@ fn create_file(path: &Path, text: impl FnOnce(&str) -> String, json: bool) -> Re
     };
     println!("    {command} run --alg {alg} --vs cubic");
     Ok(())
+}
+
+/// Creates a sweep.
+fn create_sweep(path: &Path, json: bool) -> Result<(), Failure> {
+    create_file(path, SWEEP_TEMPLATE, json)?;
+    if !json {
+        let (shown, folder) = (path.display(), path.with_extension(""));
+        println!("{shown} is a sweep of 45 runs. Try it:");
+        println!("    ccplane sweep {shown} --dry-run");
+        println!("    ccplane sweep {shown} --out {}", folder.display());
+    }
+    Ok(())
+}
+
+/// Writes a new file, and prints its path as JSON if requested. An existing file is not overwritten,
+/// even if it appears at this moment.
+fn create_file(path: &Path, text: &str, json: bool) -> Result<(), Failure> {
+    let shown = path.display();
+    let written = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|why| match why.kind() {
+        ErrorKind::AlreadyExists => {
+            Failure::text(FailureKind::Usage, format!("{shown} already exists"))
+                .hint("choose another name, or remove it")
+        }
+        _ => Failure::text(
+            FailureKind::Failed,
+            format!("{shown} cannot be written: {why}"),
+        ),
+    })?;
+    if json {
+        println!("{}", serde_json::json!({ "file": path }));
+    }
+    Ok(())
+}
+
+/// Returns the name of a file without its extension; empty if it is not UTF-8.
+fn stem(path: &Path) -> &str {
+    path.file_stem()
+        .and_then(|stem| stem.to_str())
+        .unwrap_or_default()
 }
 
 /// Creates a crate for an algorithm in Rust.

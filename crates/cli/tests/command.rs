@@ -534,7 +534,15 @@ fn new_makes_files_that_work() {
     for bad in [".ccp", "Fast.ccp", "much_too_long_a_name.py"] {
         assert_eq!(run(&format!("new {bad}")).0, Some(2), "{bad}");
     }
-    for file in ["slow.ccp", "slow.py"] {
+    let (code, text) = run("new my-grid.toml");
+    assert!(
+        code == Some(0) && text.contains("sweep my-grid.toml --out my-grid"),
+        "{text}"
+    );
+    let (code, text) = run("sweep my-grid.toml --dry-run");
+    assert!(code == Some(0) && text.contains("45 runs"), "{text}");
+    assert_eq!(run("new my-grid.toml").0, Some(2), "it exists already");
+    for file in ["slow.ccp", "slow.py", "slow.toml"] {
         let (code, text) = run(&format!("new {file} --ccplane /"));
         assert!(
             code == Some(2) && text.contains("--ccplane") && text.contains("Rust crates"),
