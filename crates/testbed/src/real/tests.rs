@@ -29,6 +29,7 @@ use super::plan::link_events;
 use super::{
     Layout, RealPlan, RealRecord, RegisteredControls, could_carry, supported_layout, tcp, user,
 };
+use crate::machine::{MachineState, MachineWatch};
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
 use crate::transport_kind::TransportKind;
 
@@ -101,6 +102,7 @@ fn layout(scenario: &Scenario) -> Layout {
 struct Ran {
     recorded: RealRecord,
     report: EmuReport,
+    machine: MachineState,
 }
 
 impl Ran {
@@ -139,11 +141,17 @@ fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
         .filter_map(|workload| workload.contender.as_ref());
     let controls = RegisteredControls::start(all, &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
+    let watch = MachineWatch::start();
     let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true).unwrap();
+    let machine = watch.finish();
     let report = emulator.finish().unwrap();
     controls.finish().unwrap();
     sound(&recorded, &plan);
-    Ran { recorded, report }
+    Ran {
+        recorded,
+        report,
+        machine,
+    }
 }
 
 /// Runs the scenario over a transport in user space.
@@ -153,6 +161,7 @@ fn in_user_space(scenario: &Scenario, over: TransportKind) -> Ran {
     let (config, buffer) = emulated(scenario, seed);
     let plan = plan(scenario, scenario.contenders.first(), seed, buffer);
     let emulator = Emulator::start(config).unwrap();
+    let watch = MachineWatch::start();
     let run = user::run(
         &emulator,
         &plan,
@@ -161,11 +170,16 @@ fn in_user_space(scenario: &Scenario, over: TransportKind) -> Ran {
         (over, None),
         |_, _| true,
     );
+    let machine = watch.finish();
     let (recorded, loops) = run.unwrap();
     assert!(loops.is_none());
     let report = emulator.finish().unwrap();
     sound(&recorded, &plan);
-    Ran { recorded, report }
+    Ran {
+        recorded,
+        report,
+        machine,
+    }
 }
 
 /// Checks the invariants of every run.
@@ -250,21 +264,18 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<SimulatedFlow>> {
 }
 
 /// Checks that the finite flows are the simulator's, in number and size, and that they started on
-/// time.
-fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
-    let delays = start_delays(real, simulated);
-    assert!(is_prompt(delays), "{delays:?}");
-}
-
-/// Returns the median and the largest delay of a flow's start, ns, after the same checks; `None` if
-/// flows did not complete.
-fn start_delays(real: &WorkloadRecord, simulated: &[SimulatedFlow]) -> Option<(u64, u64)> {
+/// time if they completed.
+///
+/// The median flow starts within 2 ms. Other load of the machine delays flows, but not all of them,
+/// whereas a delay that the code adds is in every start. With other load, the earliest flow starts
+/// within 10 ms.
+fn same_flows(ran: &Ran, real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
     assert_eq!(
         real.completed.len() as u64 + real.unfinished,
         simulated.len() as u64
     );
     if real.unfinished > 0 {
-        return None;
+        return;
     }
     let mut late = Vec::new();
     for (real, (started, bytes, _)) in real.completed.iter().zip(simulated) {
@@ -277,14 +288,17 @@ fn start_delays(real: &WorkloadRecord, simulated: &[SimulatedFlow]) -> Option<(u
     }
     late.sort_unstable();
     let half = upper_rank(&late, 0.5).expect("flows");
-    let most = late[late.len() - 1];
-    println!("late by {half} ns, at most {most} ns");
-    Some((half, most))
-}
-
-/// Returns true if flows started on time. A machine with other load delays some of them.
-fn is_prompt(delays: Option<(u64, u64)>) -> bool {
-    delays.is_none_or(|(half, most)| half < 2_000_000 && most < 500_000_000)
+    let (least, most) = (late[0], late[late.len() - 1]);
+    println!("late by {half} ns, {least} to {most} ns; {:?}", ran.machine);
+    let disturbances = ran.machine.disturbances(Duration::from_millis(10));
+    let prompt = match disturbances.is_empty() {
+        true => half < 2_000_000,
+        false => least < 10_000_000,
+    };
+    assert!(
+        prompt && most < 500_000_000,
+        "{least}, {half}, {most} ns; {disturbances:?}"
+    );
 }
 
 /// Returns the median completion times, ms: real, simulated. Of an even number, the upper one.
@@ -552,7 +566,7 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
     let scenario = shipped("20-trace", &[("5s", "9s")]);
     let ran = on_tcp(&scenario);
     let expected = simulated(&scenario);
-    same_flows(ran.first(), &expected[0]);
+    same_flows(&ran, ran.first(), &expected[0]);
     medians(ran.first(), &expected[0]);
     assert_eq!(ran.first().unfinished, 0);
 
@@ -569,7 +583,7 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
     );
     let ran = on_tcp(&scenario);
     for (workload, expected) in ran.recorded.workloads.iter().zip(simulated(&scenario)) {
-        same_flows(workload, &expected);
+        same_flows(&ran, workload, &expected);
         assert_eq!(workload.unfinished, 0, "{}", workload.name);
         let (real, simulated) = medians(workload, &expected);
         assert!(
@@ -774,44 +788,35 @@ fn quic_carries_the_same_workloads() {
     }
 }
 
-/// The short flows start within 2 s. A lost initial packet is retransmitted after a second.
+/// The short flows start within 2 s. A lost initial packet is retransmitted after a second. The rate
+/// is low enough for half a processor, since other tests run at the same time.
 fn carries_the_same_workloads(over: TransportKind) {
     let _turn = alone();
     let scenario = read(
         "contenders = [\"native:cubic\"]\nduration = \"6s\"\n\
-         [topology.dumbbell]\npairs = 3\nrate = \"24mbit\"\nrtt = \"20ms\"\n\
+         [topology.dumbbell]\npairs = 3\nrate = \"12mbit\"\nrtt = \"20ms\"\n\
          queue = \"droptail:2bdp\"\n\
          [[workload]]\nname = \"lasting\"\nalgorithm = \"reno\"\nbulk = {}\n\
          [[workload]]\nname = \"poisson\"\nstop = \"2s\"\n\
          poisson = { rate = \"2mbit\", sizes = { fixed = \"20kB\" } }\n\
          [[workload]]\nname = \"asks\"\n\
          requests = { response = { fixed = \"5kB\" }, think = \"20ms\" }\n\
-         [[workload]]\nname = \"cross\"\ndatagrams = { rate = \"1mbit\", bytes = 1000 }\n",
+         [[workload]]\nname = \"cross\"\ndatagrams = { rate = \"500kbit\", bytes = 1000 }\n",
     );
     let expected = simulated(&scenario);
-    let attempt = || in_user_space(&scenario, over);
-    let delays = |ran: &Ran| start_delays(ran.workload("poisson"), &expected[1]);
-    let mut ran = attempt();
-    // Repeats the run: encryption in user space competes with other load of the machine, which may
-    // delay all flows of a run. A delay that the code adds is in every run.
-    for _ in 0..2 {
-        if is_prompt(delays(&ran)) {
-            break;
-        }
-        ran = attempt();
-    }
-    assert!(is_prompt(delays(&ran)));
+    let ran = in_user_space(&scenario, over);
+    same_flows(&ran, ran.workload("poisson"), &expected[1]);
     assert_eq!(ran.workload("poisson").unfinished, 0);
     let lasting = ran.workload("lasting");
     let goodput: f64 = lasting.goodputs.iter().sum();
     assert!(
-        (8.0..24.0).contains(&goodput) && lasting.flows.len() == 3,
+        (3.0..12.0).contains(&goodput) && lasting.flows.len() == 3,
         "{goodput}"
     );
     assert!(ran.workload("asks").completed.len() > 50);
     let cross = ran.goodput("cross");
-    // Each of the three pairs sends 1 Mbit/s.
-    assert!((1.2..3.6).contains(&cross), "{cross}");
+    // Each of the three pairs sends 0.5 Mbit/s.
+    assert!((0.6..1.8).contains(&cross), "{cross}");
 }
 
 /// Algorithm whose callback blocks once, at its first report, for longer than the run.
