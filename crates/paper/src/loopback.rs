@@ -24,7 +24,8 @@ use super::{Datapath, Options};
 const ROUNDS: usize = 10;
 const SLOW_ROUNDS: usize = 5;
 
-/// Table 1: one flow, with a report for every ACK and every 10 ms.
+/// Table 1: one flow, with a report for every ACK and every 10 ms; also with every decision in the
+/// agent.
 pub(super) const INTERVAL: Program = Program {
     script: "ccp/interval",
     on: &[Datapath::Linux],
@@ -54,10 +55,17 @@ fn interval(
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Tables, Error> {
+    // With `split=agent` the agent makes every decision, as in CCP.
+    let agent_only = ["ack", "rtt", "10ms"].map(|every| Contender::Ccplane {
+        name: "reno".to_owned(),
+        parameters: [("split", "agent"), ("report", every)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    });
     let turns = Turns {
         place: "loopback",
         flows: &[1],
-        contenders: &with_reports("reno"),
+        contenders: &[with_reports("reno"), agent_only.into()].concat(),
         rounds: options.repeats(ROUNDS, 3),
         length: Duration::from_secs(if options.quick { 1 } else { 10 }),
         low_priority_agent: false,
