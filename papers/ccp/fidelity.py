@@ -4,7 +4,7 @@
 # [tool.ccplane]
 # title = "Reno and Cubic outside the datapath against the datapath's own, on three links"
 # source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.1.1, figures 9 and 10"
-# takes = "9 hours, which may be interrupted (two minutes with --datapath sim); two minutes with --quick"
+# takes = "8 hours, which may be interrupted (two minutes with --datapath sim); two minutes with --quick"
 # keep = ["bins"]
 # ///
 import numpy as np
@@ -15,16 +15,23 @@ from paper import Paper, cell, plt
 
 LINKS = ("fixed", "cell", "drop")
 # Contenders of ccplane: suffix of the keys, label, and whether the result has a target. The first
-# one of each algorithm is ccplane's default. `split=agent` is the paper's case.
+# one of each algorithm is ccplane's default. `split=agent` is the paper's case. Two of them are only
+# simulated.
 ALGORITHMS = {
     "reno": {"reno": ("", "datapath and agent", True), "reno:split=agent": ("_agent", "agent only, each RTT", True)},
     "cubic": {
         "cubic": ("", "datapath and agent", True),
         "cubic:report=rtt": ("_rtt", "datapath and agent, each RTT", False),
+        "cubic:hystart=off": ("_no_hystart", "datapath and agent, no HyStart", False),
         "cubic:split=agent:report=rtt": ("_agent", "agent only, each RTT", True),
         "cubic:split=agent:report=10ms": ("_agent_10ms", "agent only, every 10 ms", True),
         "cubic:split=periodic:report=10ms": ("_periodic_10ms", "agent only, every 10 ms, losses too", False),
     },
+}
+STYLES = {
+    "native": "C1--", "datapath and agent": "C0", "datapath and agent, each RTT": "C9",
+    "datapath and agent, no HyStart": "C6", "agent only, each RTT": "C3", "agent only, every 10 ms": "C2",
+    "agent only, every 10 ms, losses too": "k:",
 }
 UNITS = {"throughput": "throughput_mbit", "delay": "delay_ms"}
 PUBLISHED = {"throughput": '"nearly identical"', "delay": '"close"'}
@@ -40,7 +47,7 @@ paper = Paper(
         "distance among native runs, at least 0.05, and 0.03 for simulated delay.",
         "In the case \"agent only\" the agent computes every window, as in CCP. Losses and timeouts are reported at once, "
         "except in the case \"losses too\". Cubic with a report each RTT is what CCP's Cubic does by default; ccplane's "
-        "Cubic reports at least every 10 ms."],
+        "Cubic reports at least every 10 ms. HyStart examines single ACKs, so that an agent cannot run it."],
     deviations=[
         "ccplane's emulator (or simulator) instead of Mahimahi, with the ACK path delayed but without a rate limit; this "
         "host's kernel instead of Linux 4.14; throughput counted at the link's exit, with slow start.",
@@ -82,6 +89,8 @@ for datapath, label in (("linux", "kernel TCP"), ("sim", "simulator")):
                 target = 0.03 if (datapath, what) == ("sim", "delay") else max(round(1.5 * (chance or 0), 3), 0.05)
                 among = "" if chance is None else f" (among native runs {chance:.3f})"
                 for name, (suffix, case, judged) in contenders.items():
+                    if (link, name) not in values:
+                        continue
                     ours = [run[column].drop_nulls().to_list() for run in values[link, name]]
                     result = jackknife(ours, native, distance) if datapath == "linux" else ks(pooled(ours), pooled(native))
                     distances[link, name, what] = result
@@ -89,19 +98,20 @@ for datapath, label in (("linux", "kernel TCP"), ("sim", "simulator")):
                                   result, PUBLISHED[what], **({"at_most": target} if judged else {}))
     paper.table(f"KS distance from native, {label}: throughput, delay", ["algorithm", "division of work", *LINKS],
                 [[algorithm, case, *(shown(distances[link, name, what] for what in UNITS) for link in LINKS)]
-                 for algorithm, contenders in ALGORITHMS.items() for name, (_, case, _) in contenders.items()])
+                 for algorithm, contenders in ALGORITHMS.items() for name, (_, case, _) in contenders.items()
+                 if (LINKS[0], name) in values])
     for what, column in UNITS.items():
         figure, panels = plt.subplots(2, 3, sharey=True, figsize=(8, 5))
         for row, algorithm in zip(panels, ALGORITHMS):
             for axis, link in zip(row, LINKS):
-                styles = ("C0", "C2", "C3", "C4", "C5")
-                drawn = {f"native:{algorithm}": ("native", "C1--")} | {
-                    name: (case, style) for (name, (_, case, _)), style in zip(ALGORITHMS[algorithm].items(), styles)}
-                for name, (case, style) in drawn.items():
+                cases = {f"native:{algorithm}": "native"} | {name: case for name, (_, case, _) in ALGORITHMS[algorithm].items()}
+                for name, case in cases.items():
+                    if (link, name) not in values:
+                        continue
                     own = np.sort(pooled(run[column].drop_nulls() for run in values[link, name]))
-                    axis.plot(own, np.arange(1, len(own) + 1) / len(own), style, label=case, linewidth=1)
+                    axis.plot(own, np.arange(1, len(own) + 1) / len(own), STYLES[case], label=case, linewidth=1)
                 axis.set(title=f"{link}, {algorithm}", ylim=(0, 1))
-            row[0].legend(fontsize=6)
+        figure.legend(*panels[1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
         figure.supxlabel(f"{what}, {'Mbit/s' if what == 'throughput' else 'ms'}")
         figure.supylabel("share of round-trip times")
         paper.figure(figure, f"Distribution of {what} over round-trip times, all runs, {label}")
