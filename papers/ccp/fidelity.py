@@ -15,8 +15,8 @@ from paper import Paper, cell, plt
 
 LINKS = ("fixed", "cell", "drop")
 # Contenders of ccplane: suffix of the keys, label, and whether the result has a target. The first
-# one of each algorithm is ccplane's default, and `split=agent` is the paper's case. Two of Cubic are
-# only simulated.
+# one of each algorithm is ccplane's default, and `split=agent` is the paper's case. Two of Cubic
+# are only simulated.
 ALGORITHMS = {
     "reno": {"reno": ("", "datapath and agent", True), "reno:split=agent": ("_agent", "agent only, each RTT", True)},
     "cubic": {
