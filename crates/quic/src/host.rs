@@ -58,6 +58,8 @@ pub struct HostOptions {
     /// Directory for one qlog file per connection, `client-N.sqlog` or `server-N.sqlog`; created if
     /// it does not exist.
     pub qlog: Option<PathBuf>,
+    /// Differentiated Services codepoint of the packets, 0 to 63; only noq supports other than 0.
+    pub dscp: u8,
     /// Maximum number of connections; further ones are refused. Each may hold twice the window.
     pub connections_max: usize,
     /// Maximum number of connections per address, or per IPv6 /64. Supported only by noq.
@@ -97,6 +99,12 @@ pub enum HostError {
     /// The stack has no rate limit.
     #[error("{stack} cannot limit the rate of a connection")]
     NoLimit {
+        /// Name of the stack.
+        stack: &'static str,
+    },
+    /// The stack cannot mark its packets.
+    #[error("{stack} cannot set the DSCP of its packets")]
+    NoDscp {
         /// Name of the stack.
         stack: &'static str,
     },

@@ -50,6 +50,7 @@ fn options(local: SocketAddr, max_rate: Option<Rate>) -> HostOptions {
         idle_timeout: Some(Duration::from_secs(10)),
         max_rate,
         qlog: None,
+        dscp: 0,
         // Defaults of `ccplane recv --over quic`.
         connections_max: 16,
         per_address: 4,

@@ -27,6 +27,7 @@ fn options(congestion: QuicCongestion) -> HostOptions {
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: None,
         qlog: None,
+        dscp: 0,
         connections_max: 1_000,
         per_address: 1_000,
         congestion,
@@ -371,6 +372,18 @@ fn algorithms_beyond_the_stack_are_refused_by_name() {
             Ok(_) => assert_eq!(stack, Stack::Noq),
             Err(why) => assert!(
                 stack != Stack::Noq && why.to_string().contains("cannot limit the rate"),
+                "{why}"
+            ),
+        }
+        let marked = HostOptions {
+            stack,
+            dscp: 1,
+            ..options(QuicCongestion::Native(Native::Cubic))
+        };
+        match QuicHost::bind(marked, None) {
+            Ok(_) => assert_eq!(stack, Stack::Noq),
+            Err(why) => assert!(
+                stack != Stack::Noq && why.to_string().contains("cannot set the DSCP"),
                 "{why}"
             ),
         }

@@ -101,6 +101,7 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: Some(LIMIT),
         qlog: None,
+        dscp: 0,
         connections_max: 1,
         per_address: 1,
         congestion,

@@ -32,6 +32,7 @@ pub fn options(
         idle_timeout: Some(args.timeout()?),
         max_rate: None,
         qlog: args.qlog.clone(),
+        dscp: 0,
         connections_max: 1,
         per_address: 1,
         congestion: QuicCongestion::Native(Native::Cubic),

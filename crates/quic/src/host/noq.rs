@@ -70,12 +70,13 @@ impl Noq {
             .map(|_| InitialSocket::new(&socket, options.per_address, Instant::now()))
             .transpose()
             .map_err(bind)?;
+        let link = NoqLink::new(socket, options.dscp);
         Ok(Noq {
             table: ConnectionTable::new(&options),
             options,
             client,
             endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), server, true),
-            link: NoqLink::new(socket),
+            link,
             inbox: Inbox::new(),
             ids: HashMap::new(),
             answer: Vec::new(),

@@ -112,6 +112,10 @@ impl Runtime {
         if options.max_rate.is_some() {
             return Err(HostError::NoLimit { stack });
         }
+        // The stacks' drivers write the traffic-class byte of each packet, with ECN bits only.
+        if options.dscp != 0 {
+            return Err(HostError::NoDscp { stack });
+        }
         let address = options.local;
         let bind = |why| HostError::Bind { address, why };
         let socket = UdpSocket::bind(address).map_err(bind)?;

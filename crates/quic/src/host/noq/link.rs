@@ -15,15 +15,18 @@ const BATCH_DATAGRAMS: usize = 10;
 
 pub(super) struct NoqLink {
     pub socket: Socket,
+    /// DSCP of the connections' packets.
+    dscp: u8,
     /// Batch for which the socket had no room.
     unsent: Option<(Transmit, Vec<u8>)>,
     buffer: Vec<u8>,
 }
 
 impl NoqLink {
-    pub fn new(socket: Socket) -> NoqLink {
+    pub fn new(socket: Socket, dscp: u8) -> NoqLink {
         NoqLink {
             socket,
+            dscp,
             unsent: None,
             buffer: Vec::new(),
         }
@@ -82,7 +85,7 @@ impl NoqLink {
         let size = transmit.segment_size.unwrap_or(transmit.size).max(1);
         let marks = DatagramMarks {
             ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
-            dscp: 0,
+            dscp: self.dscp & 63,
         };
         match self
             .socket

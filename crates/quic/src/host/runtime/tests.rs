@@ -35,6 +35,7 @@ fn host(serve: Option<fn(HandshakeSender)>) -> Runtime {
         idle_timeout: None,
         max_rate: None,
         qlog: None,
+        dscp: 0,
         connections_max: 1,
         per_address: 1,
         congestion: QuicCongestion::Native(Native::Cubic),
