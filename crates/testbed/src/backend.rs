@@ -32,8 +32,8 @@ use crate::ends::TrafficEnds;
 use crate::error::BackendError;
 use crate::machine::{MachineState, MachineWatch};
 use crate::real::{
-    self, Layout, RealPlan, RealRecord, RegisteredControls, Sites, could_carry, supported_layout,
-    unreachable_pairs,
+    self, Layout, RealPlan, RealRecord, RegisteredControls, Sites, could_carry, emulated_queue,
+    supported_layout, unreachable_pairs,
 };
 use crate::stamping::Stamping;
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
@@ -200,7 +200,7 @@ impl<'s> PreparedPath<'s> {
             LinkConfig {
                 line: link.line.clone(),
                 delay: link.delay,
-                queue: link.queue,
+                queue: emulated_queue(link.queue),
                 loss: link.loss,
                 jitter: link.jitter,
                 reorder: link.reorder,

@@ -46,7 +46,7 @@ use ccplane_lab::record::WorkloadRecord;
 pub(crate) use controls::RegisteredControls;
 pub(crate) use events::{LinkEvent, could_carry};
 pub(crate) use hosts::Hosts;
-pub(crate) use layout::Layout;
+pub(crate) use layout::{Layout, emulated_queue};
 pub(crate) use sites::Sites;
 pub(crate) use unsupported::{supported_layout, unreachable_pairs};
 
@@ -77,6 +77,8 @@ pub(crate) struct RealWorkload {
     pub contender: Option<Contender>,
     /// See [`WorkloadRecord::compared`].
     pub compared: bool,
+    /// DSCP of the packets that its senders send. Those of the receivers have DSCP 0.
+    pub dscp: u8,
     /// Capabilities that the contender needs, such as ECN.
     pub capabilities: Capabilities,
 }

@@ -346,8 +346,16 @@ impl<'r> ClientLoop<'r> {
         };
         let peer = SocketAddr::new(there.address, port(&target.listeners, there));
         let (congestion, buffer) = (&target.congestion, self.plan.socket_buffer);
-        let stream = match socket::connect(here.address, peer, congestion, buffer, bytes.is_some())
-        {
+        let dscp = self.dscp(workload);
+        let connected = socket::connect(
+            here.address,
+            peer,
+            congestion,
+            buffer,
+            bytes.is_some(),
+            dscp,
+        );
+        let stream = match connected {
             Ok(stream) => stream,
             Err(ConnectError::Connection) => {
                 self.account.on_failed(flow);
@@ -412,6 +420,11 @@ impl<'r> ClientLoop<'r> {
         Ok(())
     }
 
+    fn dscp(&self, workload: usize) -> u8 {
+        let workload = self.plan.workloads.get(workload);
+        workload.map_or(0, |workload| workload.dscp)
+    }
+
     /// Returns two hosts on different sides of the bottleneck.
     fn host_pair(&self, from: NodeId, to: NodeId) -> Result<(NamespaceHost, NamespaceHost), Error> {
         let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
@@ -453,7 +466,7 @@ impl<'r> ClientLoop<'r> {
                 return Ok(());
             };
             let to = SocketAddr::new(there.address, port(&target.sinks, there));
-            let socket = socket::datagrams(here.address, to)
+            let socket = socket::datagrams(here.address, to, self.dscp(workload))
                 .map_err(Error::traffic("open a socket for datagrams", ""))?;
             self.datagrams.insert(key, socket);
         }

@@ -121,6 +121,24 @@ impl Layout {
     }
 }
 
+/// Returns the queue of an emulated link for a scenario's queue. The emulator has a band above the
+/// one of unmarked packets, for DSCPs that no workload uses: without one band more, the two lowest
+/// bands of a `prio` queue would be one.
+pub(crate) fn emulated_queue(queue: QueueSpec) -> QueueSpec {
+    match queue {
+        QueueSpec::Prio {
+            bands,
+            shared,
+            limit,
+        } => QueueSpec::Prio {
+            bands: bands.saturating_add(1),
+            shared,
+            limit,
+        },
+        other => other,
+    }
+}
+
 /// Returns a link with a delay and no rate.
 fn wire(delay: Duration) -> LinkSettings {
     LinkSettings {

@@ -7,6 +7,7 @@ use ccplane_lab::scenario::Scenario;
 use ccplane_lab::scenario::plan::Plan;
 use ccplane_network::{LinkId, NetworkChange};
 use ccplane_qdisc::DelayModel;
+use ccplane_qdisc::marking::dscp_of;
 
 use super::events::{LinkChange, LinkEvent};
 use super::layout::Layout;
@@ -31,6 +32,7 @@ impl RealPlan {
                 spec: workload.spec(seed),
                 contender: control.cloned(),
                 compared: workload.compared,
+                dscp: dscp_of(workload.band),
                 capabilities: control.map_or(Ok(Capabilities::default()), &wants)?,
             });
         }

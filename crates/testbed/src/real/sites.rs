@@ -20,8 +20,10 @@ use ccplane_host::{InterfaceStats, Namespace, interface_stats};
 use ccplane_lab::Error;
 use ccplane_lab::capacity::MTU;
 use ccplane_lab::result::{BundleChange, BundleMetrics, BundleSample};
-use ccplane_lab::scenario::{BundleSettings, Scenario};
+use ccplane_lab::scenario::{BundleClass, BundleSettings, Scenario};
 use ccplane_lab::{Contender, read};
+use ccplane_qdisc::QueueSpec;
+use ccplane_qdisc::marking::dscp_of;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
@@ -93,9 +95,13 @@ pub(super) fn unsupported(scenario: &Scenario, layout: &Layout) -> Vec<String> {
                 "`by_hash` of {title}: real tunnels number their packets instead"
             ));
         }
-        if !bundle.classes.is_empty() {
+        let mut queues = bundle.classes.iter().map(|class| class.queue);
+        let has_bands = |queue| matches!(queue, Some(QueueSpec::Prio { .. }));
+        if scenario.workloads.iter().any(|workload| workload.band > 0)
+            && (has_bands(bundle.queue) || queues.any(has_bands))
+        {
             parts.push(format!(
-                "classes of {title}: real packets cannot be marked with a band"
+                "a `prio` queue of {title}: real gateways read bands only for classes; use `class`"
             ));
         }
     }
@@ -134,12 +140,13 @@ fn config(
     for (word, rate) in rates.into_iter().flatten() {
         limits += &rate.map_or(String::new(), |rate| format!("{word} = \"{rate}\"\n"));
     }
+    // `copy_dscp`: as in the simulator, packets keep their band on the link.
     let text = format!(
         "[site]\nkey = \"none\"\nlisten = \"{}\"\ndevice = \"{GATEWAY_DEVICE}\"\n\
-         addresses = [\"172.16.{pair}.{}/30\"]\nmtu = {}\n\
+         addresses = [\"172.16.{pair}.{}/30\"]\nmtu = {}\ncopy_dscp = true\n\
          [[peer]]\nname = \"other\"\npublic_key = \"{}\"\n\
          {endpoint}prefixes = [\"172.16.{pair}.{}/32\", \"{}\"]\n\
-         algorithm = {algorithm:?}\nqueue = \"{}\"\n{limits}",
+         algorithm = {algorithm:?}\nqueue = \"{}\"\n{limits}{}",
         ends[own],
         own + 1,
         MTU - TUNNEL_OVERHEAD_BYTES,
@@ -149,8 +156,28 @@ fn config(
         bundle
             .and_then(|bundle| bundle.queue)
             .unwrap_or(SendboxConfig::QUEUE),
+        bundle.map_or(String::new(), |bundle| classes(&bundle.classes)),
     );
     GatewayConfig::parse("a site", &text, &|_| Ok(())).map_err(|problem| problem.to_string())
+}
+
+/// Returns the tables of a bundle's classes. Packets are in the class whose index is their band;
+/// the last class takes all others.
+fn classes(classes: &[BundleClass]) -> String {
+    let mut text = String::new();
+    for (class, band) in classes.iter().zip(0_u8..) {
+        text += &format!(
+            "[[class]]\nlevel = {}\nweight = {}\n",
+            class.level, class.weight
+        );
+        if usize::from(band) + 1 < classes.len() {
+            text += &format!("match = {{ dscp = {} }}\n", dscp_of(band));
+        }
+        if let Some(queue) = class.queue {
+            text += &format!("queue = \"{queue}\"\n");
+        }
+    }
+    text
 }
 
 /// Returns the algorithm that controls a bundle, its parameters, and whether it only observes.
@@ -448,4 +475,59 @@ fn broken(why: io::Error) -> Error {
 /// Converts a gateway's seconds to nanoseconds.
 fn ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn classes_of_a_bundle_are_selected_by_the_dscp_of_their_band() {
+        let nodes = ["near", "far"].map(|name| format!("{{ name = \"{name}\", switch = true }}"));
+        let scenario = |bundle: &str| {
+            let text = format!(
+                "contenders = [\"bundler\"]\nduration = \"1s\"\n\
+                 node = [{}, {{ name = \"server\" }}, {{ name = \"client\" }}]\n\
+                 link = [{{ from = \"server\", to = \"near\" }}, {{ from = \"near\", to = \"far\", \
+                 rate = \"24mbit\", delay = \"10ms\" }}, {{ from = \"far\", to = \"client\" }}]\n\
+                 bundle = [{{ from = \"near\", to = \"far\", {bundle} }}]\n\
+                 [[workload]]\nfrom = \"server\"\nto = \"client\"\nband = 1\nbulk = {{}}\n",
+                nodes.join(", ")
+            );
+            Scenario::parse("test.toml", &text, Path::new(".")).unwrap()
+        };
+        let refused = |scenario: &Scenario| unsupported(scenario, &Layout::new(scenario).unwrap());
+        let three = scenario(
+            "class = [{}, { level = 1, weight = 3, queue = \"fq_codel\" }, { level = 1 }]",
+        );
+        assert_eq!(refused(&three), Vec::<String>::new());
+        let key = PrivateKey::from_bytes([1; 32]);
+        let ends = [1, 2].map(|end| SocketAddr::from(([10, 77, 0, end], GATEWAY_PORT)));
+        let bundle = Some(&three.bundles[0]);
+        let config = config(0, PathSide::Left, ends, &key, bundle, "bundler").unwrap();
+        let found: Vec<_> = config
+            .classes
+            .iter()
+            .map(|class| {
+                let dscp = class.matches.as_ref().map(|matches| matches.dscp[0].0);
+                (dscp, class.level, class.weight, class.queue.is_some())
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (Some(0), 0, 1, false),
+                (Some(1), 1, 3, true),
+                (None, 1, 1, false)
+            ]
+        );
+        assert!(config.site.copy_dscp);
+        let parts = refused(&scenario("queue = \"prio:2:100p\""));
+        assert!(
+            parts.len() == 1 && parts[0].starts_with("a `prio` queue of near -> far"),
+            "{parts:?}"
+        );
+    }
 }

@@ -49,6 +49,12 @@ fn set_buffers(fd: &impl AsFd, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Sets the DSCP of all packets that an IPv4 socket sends. TCP sockets keep their ECN bits
+/// (`__ip_sock_set_tos`), and those of datagrams are 0.
+fn set_dscp(fd: &impl AsFd, dscp: u8) -> io::Result<()> {
+    Ok(setsockopt(fd, sockopt::Ipv4Tos, &i32::from(dscp << 2))?)
+}
+
 fn stream() -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(
@@ -85,13 +91,15 @@ pub(super) enum ConnectError {
 
 /// Starts a connection with this congestion control. It is established once the socket is writable.
 ///
-/// `at_once`: sends small writes without delay (no Nagle), like the simulator's transport.
+/// `at_once`: sends small writes without delay (no Nagle), like the simulator's transport. `dscp`:
+/// marks every packet of this end, from the SYN on. The other end's packets are not marked.
 pub(super) fn connect(
     from: IpAddr,
     to: SocketAddr,
     congestion: &str,
     buffer: usize,
     at_once: bool,
+    dscp: u8,
 ) -> Result<TcpStream, ConnectError> {
     let made = || -> io::Result<OwnedFd> {
         let fd = stream()?;
@@ -100,6 +108,7 @@ pub(super) fn connect(
         if at_once {
             setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
         }
+        set_dscp(&fd, dscp)?;
         // The port is chosen by `connect`, which has the whole 4-tuple: one port can serve
         // connections to many hosts.
         setsockopt(&fd, sockopt::IpBindAddressNoPort, &true)?;
@@ -124,9 +133,10 @@ pub(super) fn outcome(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Opens a socket that sends datagrams from one host to another.
-pub(super) fn datagrams(from: IpAddr, to: SocketAddr) -> io::Result<UdpSocket> {
+/// Opens a socket that sends datagrams with a DSCP from one host to another.
+pub(super) fn datagrams(from: IpAddr, to: SocketAddr, dscp: u8) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((from, 0))?;
+    set_dscp(&socket, dscp)?;
     socket.set_nonblocking(true)?;
     socket.connect(to)?;
     Ok(socket)

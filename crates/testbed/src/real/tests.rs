@@ -27,7 +27,8 @@ use host::{alone, privileged, registers, steers};
 
 use super::plan::link_events;
 use super::{
-    Layout, RealPlan, RealRecord, RegisteredControls, could_carry, supported_layout, tcp, user,
+    Layout, RealPlan, RealRecord, RegisteredControls, could_carry, emulated_queue,
+    supported_layout, tcp, user,
 };
 use crate::machine::{MachineState, MachineWatch};
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
@@ -63,7 +64,7 @@ fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
             delay: bottleneck.delay,
             jitter: bottleneck.jitter,
             reorder: bottleneck.reorder,
-            queue: bottleneck.queue,
+            queue: emulated_queue(bottleneck.queue),
             loss: bottleneck.loss,
             seeds: LinkSeeds::from_seed(seed),
         },
@@ -817,6 +818,44 @@ fn carries_the_same_workloads(over: TransportKind) {
     let cross = ran.goodput("cross");
     // Each of the three pairs sends 0.5 Mbit/s.
     assert!((0.6..1.8).contains(&cross), "{cross}");
+}
+
+#[test]
+fn a_workload_in_band_0_takes_the_link_from_one_in_band_1() {
+    if !privileged("a_workload_in_band_0_takes_the_link_from_one_in_band_1") {
+        return;
+    }
+    let _turn = alone();
+    // The low band fills the link alone before the high one begins.
+    let scenario = read(
+        "contenders = [\"native:cubic\"]\nduration = \"3s\"\nsample = \"50ms\"\n\
+         [topology.dumbbell]\nrate = \"24mbit\"\nrtt = \"20ms\"\nqueue = \"prio:2:shared:80p\"\n\
+         [[workload]]\nname = \"low\"\nband = 1\nbulk = {}\n\
+         [[workload]]\nname = \"high\"\nstart = \"1s\"\nbulk = {}\n",
+    );
+    let user = |over| move |scenario: &Scenario| in_user_space(scenario, over);
+    let over_udp = user(TransportKind::Udp);
+    let over_quic = user(TransportKind::Quic(Stack::Noq));
+    let transports: [(&str, &dyn Fn(&Scenario) -> Ran); 3] =
+        [("TCP", &on_tcp), ("UDP", &over_udp), ("QUIC", &over_quic)];
+    for (transport, run) in transports {
+        let ran = run(&scenario);
+        let received = |name: &str, from_s: f64, to_s: f64| {
+            let samples = &ran.workload(name).flows[0];
+            let by = |s: f64| {
+                let before = samples.iter().take_while(|one| one.at_ns as f64 <= s * 1e9);
+                before.last().map_or(0, |one| one.received)
+            };
+            by(to_s) - by(from_s)
+        };
+        let before = received("low", 0.0, 1.0);
+        let [high, low] = ["high", "low"].map(|name| received(name, 2.0, 3.0));
+        println!("{transport}: {before} bytes in the first second, {high} and {low} in the last");
+        // The link carries 3 MB per second.
+        assert!(before > 800_000, "{transport}: {before}");
+        assert!(high > 1_000_000, "{transport}: {high}");
+        assert!(low * 10 < high, "{transport}: {low} and {high}");
+    }
 }
 
 /// Algorithm whose callback blocks once, at its first report, for longer than the run.

@@ -10,6 +10,8 @@ use ccplane_lab::scenario::{
 };
 use ccplane_lab::transport::native;
 use ccplane_qdisc::LineSpec;
+use ccplane_qdisc::marking::LOW_CLASS_COUNT;
+use ccplane_quic::Stack;
 use ccplane_quic::host::Native;
 use ccplane_units::Rate;
 use ccplane_workload::{Carrier, NodeId, Pairs as FixedPairs, Workload as Sends};
@@ -125,7 +127,7 @@ pub(crate) fn supported_layout(
     scenario
         .workloads
         .iter()
-        .for_each(|one| workload(scenario, one, &mut parts));
+        .for_each(|one| workload(scenario, one, over, &mut parts));
     algorithms(scenario, over, &mut parts);
     let mut named: Vec<String> = Vec::new();
     for part in parts {
@@ -233,13 +235,41 @@ fn way(link: &LinkSettings, parts: &mut Vec<String>) {
     }
 }
 
-fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
-    if workload.band > 0 {
-        parts.push(format!(
-            "`band` of `{}`: packets of real hosts cannot be marked",
-            workload.name
-        ));
-    }
+/// Returns a sentence if a workload's packets cannot be sent in its band.
+fn band(scenario: &Scenario, workload: &Workload, over: TransportKind) -> Option<String> {
+    let datagrams = matches!(
+        workload.kind,
+        WorkloadKind::Generated(Sends::Paced {
+            carrier: Carrier::Datagrams { .. },
+            ..
+        })
+    );
+    let why = match over {
+        _ if workload.band == 0 => return None,
+        _ if workload.band > LOW_CLASS_COUNT => {
+            format!("real packets have DSCPs for the bands 0 to {LOW_CLASS_COUNT}")
+        }
+        // The sockets of datagrams are independent of the transport.
+        _ if datagrams => return None,
+        TransportKind::Udp if scenario.transport.rc3.is_some() => {
+            "the second loop uses the DSCPs of the lower bands for its own packets".to_owned()
+        }
+        TransportKind::Quic(stack @ (Stack::Quinn | Stack::S2n)) => format!(
+            "{}'s driver sets only the ECN bits of its packets; use --datapath quic, linux or udp",
+            stack.name()
+        ),
+        _ => return None,
+    };
+    Some(format!("`band` of `{}`: {why}", workload.name))
+}
+
+fn workload(
+    scenario: &Scenario,
+    workload: &Workload,
+    over: TransportKind,
+    parts: &mut Vec<String>,
+) {
+    parts.extend(band(scenario, workload, over));
     match &workload.kind {
         WorkloadKind::Generated(Sends::Paced {
             carrier: Carrier::Datagrams { bytes, .. },
@@ -390,7 +420,7 @@ mod tests {
                  [topology.dumbbell]\nrate = \"4gbit\"\nrtt = \"20ms\"\naccess_rate = \"10gbit\"\n\
                  [transport]\npacing = false\n\
                  [[workload]]\nbulk = {}\n[[workload]]\nbulk = {}\nalgorithm = \"copa:delta=0.1\"\n\
-                 [[workload]]\nband = 1\ndatagrams = { rate = \"1mbit\", bytes = 20 }\n\
+                 [[workload]]\nband = 5\ndatagrams = { rate = \"1mbit\", bytes = 20 }\n\
                  [[event]]\nat = \"100ms\"\nlink = \"left1->left\"\nup = false\n",
             ),
             TransportKind::Tcp,
@@ -409,6 +439,42 @@ mod tests {
         for (part, begin) in parts.iter().zip(expected) {
             assert!(part.starts_with(begin), "{part}");
         }
+    }
+
+    #[test]
+    fn packets_are_marked_as_far_as_their_transport_can() {
+        let reason = |lines: &str, traffic: &str, over| {
+            let parts = unsupported(
+                &read(&format!(
+                    "contenders = [\"native:cubic\"]\nduration = \"1s\"\n\
+                     [topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n{lines}\n\
+                     [[workload]]\nname = \"low\"\n{traffic}\n"
+                )),
+                over,
+            );
+            assert!(parts.len() <= 1, "{parts:?}");
+            parts.into_iter().next().unwrap_or_default()
+        };
+        let quic = TransportKind::Quic;
+        let all = [TransportKind::Tcp, TransportKind::Udp, quic(Stack::Noq)];
+        let bulk = "band = 4\nbulk = {}";
+        for over in all {
+            assert_eq!(reason("", bulk, over), "", "{over:?}");
+            let beyond = reason("", "band = 5\nbulk = {}", over);
+            assert!(beyond.contains("the bands 0 to 4"), "{over:?}: {beyond}");
+        }
+        for stack in [Stack::Quinn, Stack::S2n] {
+            let driver = reason("", bulk, quic(stack));
+            let begin = format!("`band` of `low`: {}'s driver", stack.name());
+            assert!(driver.starts_with(&begin), "{driver}");
+            let datagrams = "band = 4\ndatagrams = { rate = \"1mbit\" }";
+            assert_eq!(reason("", datagrams, quic(stack)), "", "{stack:?}");
+        }
+        let second_loop = "[transport]\nrc3 = true";
+        let shared = reason(second_loop, bulk, TransportKind::Udp);
+        assert!(shared.contains("the second loop uses"), "{shared}");
+        let none = reason(second_loop, "band = 0\nbulk = {}", TransportKind::Udp);
+        assert_eq!(none, "");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! ([`quic`]).
 //!
 //! The caller's thread does everything except QUIC's algorithms, which have their own threads. A
-//! host of the scenario has a socket for each algorithm, bound to the host's address. Connections
-//! between the same two hosts under the same algorithm share the two sockets, so a fair queue sees
-//! one flow.
+//! host of the scenario has a socket for each algorithm and band, bound to the host's address.
+//! Connections between the same two hosts under the same algorithm and in the same band share the
+//! two sockets, so a fair queue sees one flow.
 
 mod datagrams;
 mod ends;

@@ -1,4 +1,4 @@
-//! QUIC, with one of the supported stacks: a socket per host and algorithm, opened when first
+//! QUIC, with one of the supported stacks: a socket per host, algorithm and DSCP, opened when first
 //! needed. All hosts share the runtime of an algorithm.
 
 use std::collections::HashMap;
@@ -38,8 +38,8 @@ pub(super) struct QuicEnds<'r> {
     agent: Option<&'r AgentAddress>,
     identity: Identity,
     hosts: Vec<QuicHost>,
-    /// By host, first workload with the same algorithm, and whether it accepts.
-    host_index: HashMap<(NodeId, usize, bool), usize>,
+    /// By host, first workload with the same algorithm, DSCP, and true if it accepts.
+    host_index: HashMap<(NodeId, usize, u8, bool), usize>,
     /// By first workload with the same algorithm.
     controls: HashMap<usize, QuicCongestion>,
     /// Partial flow IDs of accepted connections.
@@ -80,7 +80,9 @@ impl<'r> QuicEnds<'r> {
             .iter()
             .position(|other| other.contender == wanted.contender);
         let same = same.unwrap_or(workload);
-        let key = (node, same, accepts);
+        // ACKs and responses are not marked.
+        let dscp = if accepts { 0 } else { wanted.dscp };
+        let key = (node, same, dscp, accepts);
         if let Some(at) = self.host_index.get(&key) {
             return Ok(*at);
         }
@@ -95,6 +97,7 @@ impl<'r> QuicEnds<'r> {
             idle_timeout: None,
             max_rate: None,
             qlog: None,
+            dscp,
             connections_max: CONNECTIONS_MAX,
             per_address: CONNECTIONS_MAX,
             // Accepting ends use the contender if it is native, and otherwise Cubic, as in all
@@ -252,7 +255,7 @@ impl UserEnds for QuicEnds<'_> {
             .host_index
             .iter()
             .find(|(_, at)| **at == place)
-            .map(|((_, workload, _), _)| workload);
+            .map(|((_, workload, ..), _)| workload);
         let control = of.and_then(|workload| self.controls.get(workload));
         matches!(control, Some(QuicCongestion::Steered(plane)) if plane.stats().fallbacks > 0)
     }

@@ -1,4 +1,4 @@
-//! ccplane's transport over UDP: a socket per host and algorithm, opened when first needed.
+//! ccplane's transport over UDP: a socket per host, algorithm and DSCP, opened when first needed.
 
 use std::collections::HashMap;
 use std::io;
@@ -38,8 +38,8 @@ pub(super) struct UdpEnds<'r> {
     agent: Option<&'r AgentAddress>,
     rc3: Option<Rc3>,
     hosts: Vec<UdpHost>,
-    /// By host, first workload with the same algorithm, and whether it accepts.
-    host_index: HashMap<(NodeId, usize, bool), (usize, UdpCongestion)>,
+    /// By host, first workload with the same algorithm, DSCP, and true if it accepts.
+    host_index: HashMap<(NodeId, usize, u8, bool), (usize, UdpCongestion)>,
 }
 
 impl<'r> UdpEnds<'r> {
@@ -78,7 +78,9 @@ impl<'r> UdpEnds<'r> {
             .workloads
             .iter()
             .position(|other| other.contender == wanted.contender);
-        let key = (node, same.unwrap_or(workload), accepts);
+        // ACKs and responses are not marked.
+        let dscp = if accepts { 0 } else { wanted.dscp };
+        let key = (node, same.unwrap_or(workload), dscp, accepts);
         if let Some((at, congestion)) = self.host_index.get(&key) {
             return Ok((*at, congestion.clone()));
         }
@@ -86,6 +88,7 @@ impl<'r> UdpEnds<'r> {
         let host = place(plan, node)?;
         let options = UdpOptions {
             local: SocketAddr::new(host.address, 0),
+            dscp,
             ..self.options(contender, wanted.capabilities)
         };
         let bind = || UdpHost::bind(options).map_err(io::Error::other);
