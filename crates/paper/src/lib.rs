@@ -17,7 +17,6 @@ mod program;
 mod rc3_fairness;
 mod rc3_fct;
 mod rc3_internet2;
-mod rc3_priority;
 mod rc3_transport;
 mod script;
 mod simulations;

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::program::Program;
 use crate::{
     Datapath, Experiment, Options, Outcome, Run, ccp_group, ccp_ipc, dx_accuracy, loopback, page,
-    rc3_fairness, rc3_fct, rc3_internet2, rc3_priority,
+    rc3_fairness, rc3_fct, rc3_internet2,
 };
 
 /// Modules that scripts import.
@@ -108,7 +108,7 @@ const EMBEDDED: &[EmbeddedScript] = embedded![
     "rc3/model": "rc3/model.toml";
     "rc3/internet2":;
     "rc3/fct": "rc3/fct.toml";
-    "rc3/priority": "rc3/priority.toml";
+    "rc3/priority": "rc3/priority.toml" "rc3/priority.linux.toml";
     "rc3/fairness":;
     "bundler/overview": "bundler/overview.toml" "bundler/overview.linux.toml";
     "bundler/connections": "bundler/connections.toml";
@@ -138,7 +138,6 @@ const PROGRAMS: &[Program] = &[
     loopback::SLOW_ALGORITHM,
     rc3_internet2::PROGRAM,
     rc3_fct::PROGRAM,
-    rc3_priority::PROGRAM,
     rc3_fairness::PROGRAM,
     dx_accuracy::PROGRAM,
 ];
