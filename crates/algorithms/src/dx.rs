@@ -5,6 +5,9 @@
 //! none, and otherwise shrinks by the amount that drains the queue and leaves the link full (slides
 //! 21 and 22). All of this runs in the program, because at an RTT of 20 µs an action of the agent
 //! is two windows late. The agent only estimates the noise of the measurements.
+//!
+//! `rules=paper` has these rules alone. The default adds a headroom, decisions by packets sent after
+//! the last one, windows below one packet, and a paced slow start.
 
 mod noise;
 mod program;
@@ -45,6 +48,13 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             doc: "rate of the slowest link, which converts packets to time; auto: measured",
         },
         ParameterDoc {
+            name: "rules",
+            default: "extended",
+            values: "extended | paper",
+            doc: "control law; paper: the slides' rules alone, one packet per RTT without a queue, \
+                and defaults of headroom=0us,samples=freshest; extended: with our additions",
+        },
+        ParameterDoc {
             name: "samples",
             default: "after",
             values: "after | window | freshest",
@@ -62,13 +72,33 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
+    let rules = parameters.choice("rules", Rules::Extended, &Rules::WORDS)?;
+    let (headroom, samples) = match rules {
+        Rules::Extended => (Headroom::Auto, Samples::After),
+        Rules::Paper => (Headroom::Time(Duration::ZERO), Samples::Freshest),
+    };
     Ok(box_algorithm(Dx {
+        rules,
         delay: parameters.choice("delay", Delay::Auto, &Delay::WORDS)?,
-        headroom: parameters.read("headroom", Headroom::Auto)?,
+        headroom: parameters.read("headroom", headroom)?,
         rate: parameters.rate_or("rate", "auto")?,
-        samples: parameters.choice("samples", Samples::After, &Samples::WORDS)?,
+        samples: parameters.choice("samples", samples, &Samples::WORDS)?,
         window: parameters.choice("window", WindowRounding::Fractional, &WindowRounding::WORDS)?,
     }))
+}
+
+/// Control law. Parameters given next to it override its defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rules {
+    /// The paper's rules and this crate's additions.
+    Extended,
+    /// The rules of slides 18 to 24. What the slides do not state is TCP's: slow start, and the
+    /// reaction to losses.
+    Paper,
+}
+
+impl Rules {
+    const WORDS: [(&str, Rules); 2] = [("extended", Rules::Extended), ("paper", Rules::Paper)];
 }
 
 /// Source of the queueing delay.
@@ -158,6 +188,7 @@ impl WindowRounding {
 
 #[derive(Debug)]
 struct Dx {
+    rules: Rules,
     delay: Delay,
     headroom: Headroom,
     rate: Option<Rate>,
@@ -209,7 +240,7 @@ impl Algorithm for Dx {
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> DxFlow {
         // A flow that is taken over skips slow start.
         let mut start = vec![("slow", u64::from(!info.live))];
-        if self.rate.is_none() {
+        if self.measures_packet_time() {
             // The first ACK ends a train of unknown length and starts the next.
             start.push(("train", info.mss.get().saturating_mul(TRAIN_PACKETS)));
         }

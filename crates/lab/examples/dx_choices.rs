@@ -210,6 +210,18 @@ fn main() -> Result<(), Failure> {
         }
         return Ok(());
     }
+    head("rules");
+    for parameters in [
+        "rules=extended",
+        "rules=paper",
+        "rules=paper:samples=window",
+        "rules=paper:window=floor",
+        "rules=paper:headroom=1p",
+        "rules=paper:headroom=auto",
+    ] {
+        let label = format!("`{}`", parameters.replace(':', ","));
+        row(&label, &format!("dx:{parameters}"), StampModel::EXACT)?;
+    }
     head("samples, headroom");
     for samples in ["window", "freshest", "after"] {
         for headroom in ["0p", "1p", "auto"] {

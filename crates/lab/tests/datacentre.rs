@@ -266,12 +266,21 @@ fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) ->
 /// 1.2 µs are 72 µs.
 #[test]
 fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
-    let run = simulate(
-        "contenders = [\"dx:headroom=0us\"]\nduration = \"60ms\"\nsample = \"10us\"\n\
+    three_senders_with_20_packets("headroom=0us");
+}
+
+#[test]
+fn dx_does_so_by_the_papers_rules() {
+    three_senders_with_20_packets("rules=paper");
+}
+
+fn three_senders_with_20_packets(parameters: &str) {
+    let run = simulate(&format!(
+        "contenders = [\"dx:{parameters}\"]\nduration = \"60ms\"\nsample = \"10us\"\n\
          [topology.incast]\nsenders = 3\nrate = \"10gbit\"\nrtt = \"72us\"\n\
          queue = \"droptail:1000p\"\n\
-         [[workload]]\nbulk = {}\n",
-    );
+         [[workload]]\nbulk = {{}}\n",
+    ));
     let c = &run.contenders[0];
     let (rate, delay) = settled(c);
     let queue = delay / 1.2 - 1.0;

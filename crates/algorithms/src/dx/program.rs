@@ -5,7 +5,7 @@
 //! `Report.base`. V = R·W/(W − 1) is the divisor of the decrease and has no variable. Delays are in
 //! ns, windows in bytes.
 
-use super::{Delay, Dx, Headroom, Samples, WindowRounding};
+use super::{Delay, Dx, Headroom, Rules, Samples, WindowRounding};
 use crate::loss_reduction::DELIVERED_BYTES;
 
 /// Minimum window: one packet per 100 RTTs, as in this crate's Swift. A larger minimum fills the
@@ -80,7 +80,88 @@ const SMALL_WINDOW_DECREASE: &str =
 const WINDOW_DECREASE: &str =
     "(/ (* (diff Report.window Flow.mss) (min Report.queue Report.base)) Report.base)";
 
+/// R: the base RTT, which the window has to fill.
+const EXTENDED_BASE: &str =
+    "# Stamps exclude the delay inside the hosts, which the window has to cover as well.
+    (:= Report.base (* 1000 Flow.min_rtt_us))
+    (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
+    # The path holds at least one packet: a token bucket passes a single packet faster than its
+    # transmission time.
+    (if (< Report.packet +infinity) (:= Report.base (max Report.base Report.packet)))";
+
+/// R of slide 18: the minimum of (t4 − t1) − (t3 − t2), without the hosts' delay.
+const PAPER_BASE: &str = "(:= Report.base (if Report.stamped Flow.min_rtt_ns \
+                          (* 1000 Flow.min_rtt_us)))";
+
+/// Pacing of slow start and of windows below two packets (`r`).
+const EXTENDED_PACING: &str = "# 1000gbit disables pacing.
+    (:= Rate (if (&& (< Flow.min_rtt_us +infinity) (|| slow (< Report.window r)))
+        (/ (* Report.window 1000000000) Report.base)
+        (if (> Rate 0) 1000gbit 0)))";
+
+/// Window-limited sending. A rate that another algorithm set is replaced by 1000gbit.
+const UNPACED: &str = "(:= Rate (if (> Rate 0) 1000gbit 0))";
+
+/// Text of the program that the rules determine.
+struct RuleClauses {
+    /// Sets R, `Report.base`.
+    base: &'static str,
+    /// Minimum samples of a decision.
+    fewest_samples: String,
+    /// Changes the window if there is a queue.
+    decrease: String,
+    /// Condition of an increase if there is no queue. A window of fewer than two packets (`r`) is
+    /// limited by pacing, if at all.
+    growth: &'static str,
+    /// Increase, bytes.
+    increase: &'static str,
+    /// Minimum window, bytes.
+    window_min: &'static str,
+    /// Bytes added to the window before it is rounded down to whole packets.
+    rounding: &'static str,
+    /// Pacing rate, if pacing is possible.
+    paced: &'static str,
+}
+
+impl RuleClauses {
+    fn new(rules: Rules) -> RuleClauses {
+        match rules {
+            Rules::Extended => RuleClauses {
+                base: EXTENDED_BASE,
+                fewest_samples: format!("(if slow {SLOW_START_EXIT_SAMPLES} 1)"),
+                decrease: format!(
+                    "(:= Report.window (if slow (* Report.window {SLOW_START_EXIT_FACTOR})
+                (- Report.window (if (< Report.window r) {SMALL_WINDOW_DECREASE} \
+                    {WINDOW_DECREASE}))))"
+                ),
+                growth: "(|| Flow.cwnd_limited (< Report.window r))",
+                increase: SMALL_WINDOW_INCREASE,
+                window_min: WINDOW_MIN,
+                rounding: WINDOW_ROUNDING,
+                paced: EXTENDED_PACING,
+            },
+            Rules::Paper => RuleClauses {
+                base: PAPER_BASE,
+                fewest_samples: "1".to_owned(),
+                decrease: format!("(:= Report.window (- Report.window {WINDOW_DECREASE}))"),
+                growth: "Flow.cwnd_limited",
+                increase: "Flow.mss",
+                window_min: "Flow.mss",
+                rounding: "0",
+                paced: UNPACED,
+            },
+        }
+    }
+}
+
 impl Dx {
+    /// Returns whether the program measures the packet time at the slowest link. The paper's rules
+    /// need it only for a headroom that depends on it.
+    pub(super) fn measures_packet_time(&self) -> bool {
+        let used = self.rules == Rules::Extended || !matches!(self.headroom, Headroom::Time(_));
+        self.rate.is_none() && used
+    }
+
     /// Returns the program. `left` counts delivered bytes down: first those in flight at the last
     /// decision, then the sampled window. `sum` is the sum of delays from time stamps, or the
     /// minimum of those from the RTT.
@@ -122,9 +203,9 @@ impl Dx {
             ),
             None => String::new(),
         };
-        let measured = match self.rate {
-            Some(_) => String::new(),
-            None => format!(
+        let measured = match self.measures_packet_time() {
+            false => String::new(),
+            true => format!(
                 "
             (:= r (diff (diff (* 1000 Ack.now) (if Report.stamped \
                 (diff (* 1000 Flow.rtt_sample_us) q) 0)) arrived))
@@ -144,15 +225,34 @@ impl Dx {
             (:= last q)"
             ),
         };
-        let train = match self.rate {
-            Some(_) => "",
-            None => " (train 0) (since 0) (arrived 0)",
+        let train = match self.measures_packet_time() {
+            false => "",
+            true => " (train 0) (since 0) (arrived 0)",
         };
         let (next, span) = match self.samples {
             Samples::After => ("(+ Flow.bytes_in_flight Report.window)", "Report.window"),
             Samples::Window => ("Report.window", "Report.window"),
             Samples::Freshest => ("(+ Flow.bytes_in_flight 1)", "1"),
         };
+        // In slow start the extended rules decide at every ACK, the paper's once per RTT.
+        let (restart, next, span) = match self.rules {
+            Rules::Extended => (
+                "(+ Flow.bytes_in_flight (if slow 0 Report.window))".to_owned(),
+                format!("(if slow 0 {next})"),
+                format!("(if slow 0 {span})"),
+            ),
+            Rules::Paper => (next.to_owned(), next.to_owned(), span.to_owned()),
+        };
+        let RuleClauses {
+            base,
+            fewest_samples,
+            decrease,
+            growth,
+            increase,
+            window_min,
+            rounding,
+            paced,
+        } = RuleClauses::new(self.rules);
         let whole = match self.window {
             WindowRounding::Fractional => "",
             WindowRounding::Floor => {
@@ -193,12 +293,7 @@ impl Dx {
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
     (if (|| again (== new 0) (== Flow.rtt_sample_us +infinity) \
         (&& Report.stamped (== Ack.owd_ns +infinity))) (:= q +infinity))
-    # Stamps exclude the delay inside the hosts, which the window has to cover as well.
-    (:= Report.base (* 1000 Flow.min_rtt_us))
-    (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
-    # The path holds at least one packet: a token bucket passes a single packet faster than its
-    # transmission time.
-    (if (< Report.packet +infinity) (:= Report.base (max Report.base Report.packet)))
+    {base}
     # A loss halves the window, once per recovery. After a timeout (2) the program raises it again.
     (if (|| Flow.in_recovery Flow.was_timeout)
         (do (if (== recovering 0)
@@ -220,7 +315,7 @@ impl Dx {
     (if Flow.undone
         (do (:= Report.window (max Report.window Cwnd)) (:= slow (< Report.window Ssthresh)) \
             (report)))
-    (if (&& (< q +infinity) (<= left (if slow 0 {span})))
+    (if (&& (< q +infinity) (<= left {span}))
         (do (:= sum (if (== count 0) q (if Report.stamped (+ sum q) (min sum q)))) \
             (:= count (+ count 1))))
     # Delay of the return path above its minimum (RTT minus one-way delay): noise, not queueing.
@@ -240,7 +335,7 @@ impl Dx {
             (:= block 0)))
     (:= left (diff left new))
     (if again
-        (do (:= left (+ Flow.bytes_in_flight (if slow 0 Report.window)))
+        (do (:= left {restart})
             (:= count 0) (:= block 0)))
     (:= pair (diff pair new))
     (if (&& slow Flow.cwnd_limited)
@@ -248,31 +343,26 @@ impl Dx {
             (:= slow (< Report.window Ssthresh))))
     (fallthrough))
 # A decision.
-(when (&& (! again) (== left 0) (>= count (if slow {SLOW_START_EXIT_SAMPLES} 1)))
+(when (&& (! again) (== left 0) (>= count {fewest_samples}))
     (:= Report.decisions (+ Report.decisions 1))
     (:= Report.queue (if Report.stamped (/ sum count) sum))
     (:= count 0)
     (:= r (* 2 Flow.mss))
     (if (> Report.queue Report.headroom)
-        (do (:= Report.window (if slow (* Report.window {SLOW_START_EXIT_FACTOR})
-                (- Report.window (if (< Report.window r) {SMALL_WINDOW_DECREASE} \
-                    {WINDOW_DECREASE}))))
+        (do {decrease}
             (:= slow false))
-        (if (&& (! slow) (|| Flow.cwnd_limited (< Report.window r)))
-            (:= Report.window (+ Report.window {SMALL_WINDOW_INCREASE})))){whole}
-    (:= left (if slow 0 {next}))
+        (if (&& (! slow) {growth})
+            (:= Report.window (+ Report.window {increase})))){whole}
+    (:= left {next})
     (fallthrough))
 (when (== recovering 0)
-    (:= Report.window (min {WINDOW_MAX_BYTES} (max Report.window {WINDOW_MIN})))
+    (:= Report.window (min {WINDOW_MAX_BYTES} (max Report.window {window_min})))
     (:= r {fewest})
-    (:= q (max r (* Flow.mss (/ (+ Report.window {WINDOW_ROUNDING}) Flow.mss))))
+    (:= q (max r (* Flow.mss (/ (+ Report.window {rounding}) Flow.mss))))
     (if (&& (== pair 0) (> q Cwnd)) (:= pair (+ Flow.bytes_in_flight (* 2 Flow.mss))))
     (:= Cwnd q)
     (if (! slow) (:= Ssthresh Cwnd))
-    # 1000gbit disables pacing.
-    (:= Rate (if (&& (< Flow.min_rtt_us +infinity) (|| slow (< Report.window r)))
-        (/ (* Report.window 1000000000) Report.base)
-        (if (> Rate 0) 1000gbit 0)))
+    {paced}
     (fallthrough))
 (when (> Micros (max Flow.srtt_us 1000))
     (:= Micros 0)

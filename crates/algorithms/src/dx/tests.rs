@@ -8,6 +8,24 @@ use super::*;
 use crate::Registry;
 use crate::script::{MSS, Script, everything};
 
+/// The page lists every parameter with its default and its values.
+#[test]
+fn the_page_has_every_parameter() {
+    let page = include_str!("../../../../docs/algorithms/dx.md");
+    for parameter in DOC.parameters {
+        let row = format!("| `{}` | `{}` | ", parameter.name, parameter.default);
+        let row = page.lines().find(|line| line.starts_with(&row));
+        let row = row.unwrap_or_else(|| panic!("no row of `{}`", parameter.name));
+        let words = parameter
+            .values
+            .split(" | ")
+            .filter(|word| !word.contains(' '));
+        for word in words {
+            assert!(row.contains(&format!("`{word}`")), "{word} in {row}");
+        }
+    }
+}
+
 /// Base RTT, µs, and BDP in packets: a packet takes 100/60 µs.
 const RTT_US: u64 = 100;
 const BDP_PACKETS: u64 = 60;
@@ -163,6 +181,114 @@ fn decreases_follow_the_papers_formula() {
             "{window} packets, {queue} ns, {headroom}"
         );
     }
+}
+
+/// Slide 22: one packet per RTT while there is no queue, also from a window of one packet.
+#[test]
+fn the_papers_rules_add_a_packet_per_rtt() {
+    for window in [1, 2, 3, 40] {
+        let mut script = avoiding("rules=paper", window);
+        moved(&mut script, 0);
+        for expected in window + 2..window + 7 {
+            let before = script.window();
+            let (acks, after) = moved(&mut script, 0);
+            // The data in flight at the decision, and the first packet sent after it.
+            assert_eq!(
+                (acks, after),
+                (before + 1, expected),
+                "from {window} packets"
+            );
+        }
+        assert_eq!((script.transport.rate, script.faults()), (0, 0));
+    }
+}
+
+/// Slide 22: any queue is one, also one of a fraction of a packet. The window loses W·Q/V once per
+/// RTT, with V = R·W/(W − 1), and keeps one packet.
+#[test]
+fn the_papers_rules_decrease_by_the_queue_over_v_per_rtt() {
+    for (window, queue) in [
+        (40, 100),
+        (40, 10_000),
+        (100, 50_000),
+        (21, 5_000),
+        (2, 50_000),
+        (40, 100_000),
+        (40, 900_000),
+    ] {
+        let mut script = avoiding("rules=paper", window);
+        // The first decision takes the window of the datapath as W.
+        let (acks, after) = moved(&mut script, queue);
+        let (w, q, r) = (window as f64, queue as f64, RTT_US as f64 * 1e3);
+        let v = r * w / (w - 1.0);
+        let expected = (w * (1.0 - q / v)).max(1.0);
+        assert_eq!(
+            (acks, after),
+            (window + 2, (expected + 1e-9) as u64),
+            "{window} packets, {queue} ns: {expected}"
+        );
+        assert_eq!(script.faults(), 0);
+    }
+    let mut script = avoiding("rules=paper", 1);
+    for _ in 0..50 {
+        assert_eq!(ack(&mut script, 90_000), 1);
+    }
+}
+
+/// Decreases by a quarter of a packet add up. The window that is sent is rounded down.
+#[test]
+fn the_papers_rules_keep_fractions_of_a_packet() {
+    let mut script = avoiding("rules=paper", 40);
+    // (W − 1)·Q/R = 0.25 packets.
+    let mut acks = 0;
+    while script.window() > 38 {
+        ack(&mut script, 641);
+        acks += 1;
+    }
+    assert!((5 * 39..=6 * 41).contains(&acks), "{acks} ACKs");
+}
+
+/// TCP's slow start, without pacing, until a packet has waited. It then continues with W(1 − Q/V).
+#[test]
+fn the_papers_rules_leave_slow_start_at_the_first_queue() {
+    let mut script = Script::new("dx", "rules=paper");
+    for n in 1..=100 {
+        assert_eq!(ack(&mut script, 0), 10 + n, "a packet per ACK");
+    }
+    let (_, after) = (0..200)
+        .map(|_| (script.window(), ack(&mut script, 20_000)))
+        .find(|(before, after)| after < before)
+        .expect("the first decision that sees the queue");
+    let left = script.window();
+    assert_eq!(after, left);
+    assert_eq!(script.transport.ssthresh, script.transport.cwnd);
+    assert_eq!(script.transport.rate, 0);
+    for _ in 0..left - 2 {
+        assert_eq!(ack(&mut script, 0), left, "congestion avoidance");
+    }
+}
+
+#[test]
+fn parameters_override_the_papers_rules() {
+    for (parameters, queue, grows) in [
+        ("rules=paper", 4_900, false),
+        ("rules=paper,headroom=5us", 4_900, true),
+        ("rules=paper,headroom=5us", 5_100, false),
+        ("rules=paper,headroom=5p,rate=4.8gbit", 8_300, true),
+        ("rules=paper,headroom=auto,rate=4.8gbit", 6_000, true),
+        ("rules=paper,headroom=auto,rate=4.8gbit", 8_000, false),
+    ] {
+        let mut script = avoiding(parameters, 40);
+        let (_, after) = moved(&mut script, queue);
+        assert_eq!(after > 40, grows, "{queue} ns under {parameters}");
+    }
+    let mut script = avoiding("rules=paper,samples=after", 40);
+    moved(&mut script, 0);
+    let (acks, after) = moved(&mut script, 0);
+    assert!(
+        acks.abs_diff(2 * 41) <= 2 && after == 42,
+        "one per two RTTs: {acks}"
+    );
 }
 
 #[test]
@@ -446,6 +572,7 @@ fn parameters_that_make_no_sense_are_refused() {
         "{fast}"
     );
     assert!(why("samples=all").contains("`after` or `window` or `freshest`"));
+    assert!(why("rules=ours").contains("`extended` or `paper`"));
 }
 
 /// Simulates time stamps delayed by exponential jitter of this mean, ns, at both hosts, without a
@@ -513,16 +640,18 @@ fn the_headroom_covers_the_bias_of_noisy_stamps_and_the_error_of_a_mean() {
 /// Parameters add to the program, and a datapath takes at most 256 instructions.
 #[test]
 fn every_combination_of_parameters_compiles_within_the_limits() {
-    for delay in ["auto", "stamps", "rtt"] {
-        for headroom in ["auto", "12us", "1.5p"] {
-            for rate in ["auto", "10gbit"] {
-                for samples in ["after", "window", "freshest"] {
-                    for window in ["fractional", "floor", "ceil"] {
-                        let all = format!(
-                            "delay={delay},headroom={headroom},rate={rate},samples={samples},\
-                             window={window}"
-                        );
-                        assert!(avoiding(&all, 20).window() > 0, "{all}");
+    for rules in ["extended", "paper"] {
+        for delay in ["auto", "stamps", "rtt"] {
+            for headroom in ["auto", "12us", "1.5p"] {
+                for rate in ["auto", "10gbit"] {
+                    for samples in ["after", "window", "freshest"] {
+                        for window in ["fractional", "floor", "ceil"] {
+                            let all = format!(
+                                "rules={rules},delay={delay},headroom={headroom},rate={rate},\
+                                 samples={samples},window={window}"
+                            );
+                            assert!(avoiding(&all, 20).window() > 0, "{all}");
+                        }
                     }
                 }
             }
