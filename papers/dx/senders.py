@@ -11,7 +11,7 @@ import polars as pl
 
 from paper import Paper, plt
 
-LABELS = {"dx": "DX", "dctcp": "DCTCP", "swift": "Swift"}
+LABELS = {"dx": "DX", "dx_paper": "DX, paper's rules", "dctcp": "DCTCP", "swift": "Swift"}
 PACKET_US = 1500 * 8 / 10e9 * 1e6
 
 paper = Paper(
@@ -20,7 +20,11 @@ paper = Paper(
         "36 µs with 30 senders. Swift keeps a delay above the base RTT by design."],
     deviations=[
         "The slides have the title of this figure without its content. Ours: 10 Gbit/s, a round trip of 100 µs, exact "
-        "time stamps, K = 65 packets for DCTCP."])
+        "time stamps, K = 65 packets for DCTCP.",
+        "DX's default rules add a packet per decision, which takes two RTTs; the slides add one per RTT. They treat a "
+        "queueing delay of a sixteenth of the base RTT (at least one packet, at most ten) as no queue; the slides treat "
+        "any delay as a queue. \"DX, paper's rules\" has the slides' two rules alone. The slides do not state its slow "
+        "start, which is TCP's, its delay of one packet per decision, and that it keeps fractions of a packet."])
 
 # Waiting time is the queueing delay without the packet's own transmission.
 runs = paper.runs().with_columns(
@@ -31,13 +35,18 @@ delays = paper.series("delays").group_by("senders", "case", "share").agg(pl.col(
 
 numbers = means["senders"].unique().sort()
 figure, axes = plt.subplots(1, len(numbers), sharey=True, figsize=(8, 3))
-rows = []
+rows, ratios, utilisations = [], {"dx": [], "dx_paper": []}, {"dx": [], "dx_paper": []}
 for senders, axis in zip(numbers, axes):
     of = {row["case"]: row for row in means.filter(senders=senders).iter_rows(named=True)}
-    paper.compare(f"util_{senders:.0f}_senders", f"utilisation, {senders:.0f} senders, DX",
-                  of["dx"]["utilisation"], at_least=0.99)
-    paper.compare(f"ratio_{senders:.0f}_senders", f"median queueing delay, DCTCP / DX, {senders:.0f} senders",
-                  of["dctcp"]["delay_p50_ms"] / of["dx"]["delay_p50_ms"], at_least=1.0)
+    for name in ratios:
+        utilisations[name].append(of[name]["utilisation"])
+        ratios[name].append(of["dctcp"]["delay_p50_ms"] / of[name]["delay_p50_ms"])
+        target = {"utilisation": 0.99, "ratio": 1.0} if name == "dx" else {}
+        paper.compare(f"util_{senders:.0f}_senders{name[2:]}", f"utilisation, {senders:.0f} senders, {LABELS[name]}",
+                      utilisations[name][-1], at_least=target.get("utilisation"))
+        paper.compare(f"ratio_{senders:.0f}_senders{name[2:]}",
+                      f"median queueing delay, DCTCP / {LABELS[name]}, {senders:.0f} senders", ratios[name][-1],
+                      at_least=target.get("ratio"))
     for name, label in LABELS.items():
         row, own = of[name], delays.filter(senders=senders, case=name)
         axis.plot(own["delay_ms"] * 1e3, own["share"], label=f"{label}, utilisation {row['utilisation'] * 100:.1f} %")
@@ -50,4 +59,11 @@ axes[0].set_ylabel("share of packets")
 paper.figure(figure, "Distribution of the queueing delay, including the packet's own transmission of 1.2 µs")
 paper.table("Waiting time at the bottleneck, and utilisation; means over seeds",
             ["senders", "", "waiting mean, µs", "p50, µs", "p99, µs", "utilisation, %", "drops"], rows)
+shares = {name: min(values) for name, values in utilisations.items()}
+factors = {name: f"{min(values):.1f} to {max(values):.1f}" for name, values in ratios.items()}
+paper.remarks.insert(0, (
+    f"DX's median queueing delay is {factors['dx']} times below DCTCP's at a utilisation of at least "
+    f"{shares['dx']:.3f}; by the paper's rules alone {factors['dx_paper']} times at a utilisation of at least "
+    f"{shares['dx_paper']:.3f}. Conditions: 10 to 30 long flows on 10 Gbit/s with the same round trip of 100 µs, exact "
+    "time stamps. The slides have no value to compare with."))
 paper.finish()
