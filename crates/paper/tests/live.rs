@@ -1,5 +1,8 @@
 //! The program as a person meets it: bad input gives one clear message and an exit code, and
 //! overwrites nothing.
+//!
+//! The name of the binary puts this crate's tests in the lane of tests on real packets
+//! (`scripts/test`): a unit test runs a group of flows on kernel TCP.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
