@@ -86,6 +86,7 @@ evaluate("sim", "priority_high_share", 1460, 1, 1, ", as in the paper's figures 
 if len(paper.runs("linux")):
     paper.remarks.append(
         "Real packets: kernel TCP under Cubic. The packets of the low-priority flow have DSCP 1, and the bands of the "
-        "emulated link share 250 packets.")
+        "emulated link share 250 packets. Bytes that wait for a retransmission when counting begins count as read later: "
+        "a share can exceed 1 by them.")
     evaluate("linux", "priority_high_share_packets", 1448, 0.2, 0.4, ", real packets", ", real packets")
 paper.finish()

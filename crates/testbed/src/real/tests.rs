@@ -821,41 +821,50 @@ fn carries_the_same_workloads(over: TransportKind) {
 }
 
 #[test]
-fn a_workload_in_band_0_takes_the_link_from_one_in_band_1() {
-    if !privileged("a_workload_in_band_0_takes_the_link_from_one_in_band_1") {
-        return;
+fn a_tcp_flow_in_band_0_takes_the_link_from_one_in_band_1() {
+    if privileged("a_tcp_flow_in_band_0_takes_the_link_from_one_in_band_1") {
+        takes_the_link(on_tcp);
     }
+}
+
+#[test]
+fn a_udp_flow_in_band_0_takes_the_link_from_one_in_band_1() {
+    if privileged("a_udp_flow_in_band_0_takes_the_link_from_one_in_band_1") {
+        takes_the_link(|scenario| in_user_space(scenario, TransportKind::Udp));
+    }
+}
+
+#[test]
+fn a_quic_flow_in_band_0_takes_the_link_from_one_in_band_1() {
+    if privileged("a_quic_flow_in_band_0_takes_the_link_from_one_in_band_1") {
+        takes_the_link(|scenario| in_user_space(scenario, TransportKind::Quic(Stack::Noq)));
+    }
+}
+
+/// The flow in band 1 fills the link before the one in band 0 begins.
+fn takes_the_link(run: impl FnOnce(&Scenario) -> Ran) {
     let _turn = alone();
-    // The low band fills the link alone before the high one begins.
-    let scenario = read(
+    let ran = run(&read(
         "contenders = [\"native:cubic\"]\nduration = \"3s\"\nsample = \"50ms\"\n\
          [topology.dumbbell]\nrate = \"24mbit\"\nrtt = \"20ms\"\nqueue = \"prio:2:shared:80p\"\n\
          [[workload]]\nname = \"low\"\nband = 1\nbulk = {}\n\
          [[workload]]\nname = \"high\"\nstart = \"1s\"\nbulk = {}\n",
-    );
-    let user = |over| move |scenario: &Scenario| in_user_space(scenario, over);
-    let over_udp = user(TransportKind::Udp);
-    let over_quic = user(TransportKind::Quic(Stack::Noq));
-    let transports: [(&str, &dyn Fn(&Scenario) -> Ran); 3] =
-        [("TCP", &on_tcp), ("UDP", &over_udp), ("QUIC", &over_quic)];
-    for (transport, run) in transports {
-        let ran = run(&scenario);
-        let received = |name: &str, from_s: f64, to_s: f64| {
-            let samples = &ran.workload(name).flows[0];
-            let by = |s: f64| {
-                let before = samples.iter().take_while(|one| one.at_ns as f64 <= s * 1e9);
-                before.last().map_or(0, |one| one.received)
-            };
-            by(to_s) - by(from_s)
+    ));
+    let received = |name: &str, from_s: f64, to_s: f64| {
+        let samples = &ran.workload(name).flows[0];
+        let by = |s: f64| {
+            let before = samples.iter().take_while(|one| one.at_ns as f64 <= s * 1e9);
+            before.last().map_or(0, |one| one.received)
         };
-        let before = received("low", 0.0, 1.0);
-        let [high, low] = ["high", "low"].map(|name| received(name, 2.0, 3.0));
-        println!("{transport}: {before} bytes in the first second, {high} and {low} in the last");
-        // The link carries 3 MB per second.
-        assert!(before > 800_000, "{transport}: {before}");
-        assert!(high > 1_000_000, "{transport}: {high}");
-        assert!(low * 10 < high, "{transport}: {low} and {high}");
-    }
+        by(to_s) - by(from_s)
+    };
+    let before = received("low", 0.0, 1.0);
+    let [high, low] = ["high", "low"].map(|name| received(name, 2.0, 3.0));
+    println!("{before} bytes in the first second, {high} and {low} in the last");
+    // The link carries 3 MB per second.
+    assert!(before > 800_000, "{before}");
+    assert!(high > 1_000_000, "{high}");
+    assert!(low * 10 < high, "{low} and {high}");
 }
 
 /// Algorithm whose callback blocks once, at its first report, for longer than the run.

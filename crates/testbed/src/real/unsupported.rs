@@ -448,7 +448,7 @@ mod tests {
                 &read(&format!(
                     "contenders = [\"native:cubic\"]\nduration = \"1s\"\n\
                      [topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n{lines}\n\
-                     [[workload]]\nname = \"low\"\n{traffic}\n"
+                     [[workload]]\nname = \"low\"\n{traffic}\n[[workload]]\nbulk = {{}}\n"
                 )),
                 over,
             );
