@@ -266,15 +266,16 @@ fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) ->
 /// 1.2 µs are 72 µs.
 #[test]
 fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
-    three_senders_with_20_packets("headroom=0us");
+    three_senders_with_20_packets("headroom=0us", 9.95);
 }
 
+/// Decisions by one packet, one RTT after the last one, leave 0.6 % of the link.
 #[test]
 fn dx_does_so_by_the_papers_rules() {
-    three_senders_with_20_packets("rules=paper");
+    three_senders_with_20_packets("rules=paper", 9.9);
 }
 
-fn three_senders_with_20_packets(parameters: &str) {
+fn three_senders_with_20_packets(parameters: &str, rate_least: f64) {
     let run = simulate(&format!(
         "contenders = [\"dx:{parameters}\"]\nduration = \"60ms\"\nsample = \"10us\"\n\
          [topology.incast]\nsenders = 3\nrate = \"10gbit\"\nrtt = \"72us\"\n\
@@ -292,7 +293,10 @@ fn three_senders_with_20_packets(parameters: &str) {
         .collect();
     let mean = mean(windows.into_iter().map(f64::from)).expect("windows");
     println!("{rate:.2} Gbit/s, {queue:.2} packets wait, {mean:.2} packets in a window");
-    assert!(rate > 9.95 && queue < 3.0, "{rate} Gbit/s, {queue} packets");
+    assert!(
+        rate > rate_least && queue < 3.0,
+        "{rate} Gbit/s, {queue} packets"
+    );
     assert!((19.5..21.0).contains(&mean), "{mean}");
 }
 
