@@ -4,7 +4,7 @@
 # [tool.ccplane]
 # title = "To the agent and back: latency of each channel"
 # source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.2.1, figure 12"
-# takes = "a minute; ten seconds with --quick"
+# takes = "two minutes; ten seconds with --quick"
 # ///
 from paper import Paper, cell, plt
 
@@ -14,7 +14,8 @@ CHANNELS = {
     "netlink_echo": ("Netlink, the kernel's acknowledgement", "below 30"),
     "datagram": ("Unix datagrams (CCP's messages), agent and algorithm", ""),
     "local": ("ccplane's local socket, agent and algorithm", ""),
-    "mapped": ("kernel and back through BPF maps, agent and algorithm", ""),
+    "mapped": ("kernel and back through BPF maps, an agent that polls", ""),
+    "mapped_sleeping": ("kernel and back through BPF maps, the product's agent, which sleeps", ""),
 }
 LOADS = ("idle", "loaded")
 
@@ -51,6 +52,7 @@ paper.figure(figure, "Distribution of the latency over each channel")
 paper.remarks.append(
     f"{paper.runs('linux')['exchanges'][0]:,} exchanges of each; loaded: two threads that compute without pause. The "
     "paper's are echoes without algorithm or update; the others take a report through an agent, its algorithm and back "
-    "with an update. `local` and `datagram` poll for some time before they sleep, `mapped` polls without sleeping, the "
-    "echoes sleep.")
+    "with an update. `local` and `datagram` poll for some time before they sleep, `mapped` polls without sleeping, and "
+    "the echoes sleep. `mapped_sleeping` is the loop of `ccplane attach`: it sleeps until a report wakes it, and a report "
+    "comes 100 µs after the last answer, so that it sleeps before each.")
 paper.finish()

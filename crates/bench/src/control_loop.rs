@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ccplane_lab::metrics::Distribution;
 use ccplane_link::WaitStrategy;
+use ccplane_linux::bench::{AgentLoop, measure_mapped};
 use ccplane_report::TargetRange;
 use ccplane_testbed::control_loop::{self, ControlLoop};
 
@@ -75,7 +76,7 @@ pub fn run(against: &Against, lacks: Option<String>) -> Result<Figures, Error> {
         return Ok(figures);
     }
     let mapped = |hogs| {
-        let times = || ccplane_linux::bench::measure_mapped(EXCHANGES, hogs);
+        let times = || measure_mapped(AgentLoop::Polling, EXCHANGES, hogs);
         medians(RUNS, || Ok::<_, Error>(percentiles_us(&times()?)))
     };
     let [p50, p95, p99] = mapped(0)?;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* A datapath without TCP, to measure the latency from datapath to agent and back: `post` sends the
- * record in `outbox` through the ring of a registration and stores the time. Loaded only by
- * `ccplane bench control-loop`.
+ * record in `outbox` through the ring of a registration, wakes a sleeping reader like `send` in
+ * report.h, and stores the time. Loaded only by `ccplane bench control-loop` and `ccplane paper
+ * ccp-ipc`.
  */
 #include "kernel.h"
 #include "layout.h"
@@ -20,24 +21,37 @@ struct {
 	MAP_UINT(map_flags, F_MMAPABLE);
 } outbox SEC(".maps");
 
-/* The loader substitutes the ring of the registration. */
+/* The loader substitutes the ring and the plane of the registration. */
 struct {
 	MAP_UINT(type, RINGBUF_MAP);
 	MAP_UINT(max_entries, 1 << 20);
 } ring SEC(".maps");
+
+struct {
+	MAP_UINT(type, ARRAY_MAP);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, (__u32)0);
+	MAP_TYPE(value, (struct ccp_plane){});
+	MAP_UINT(map_flags, F_MMAPABLE);
+} plane SEC(".maps");
 
 SEC("syscall")
 int post(void *unused)
 {
 	__u32 zero = 0;
 	struct outbox *o = map_lookup(&outbox, &zero);
-	if (!o)
+	struct ccp_plane *p = map_lookup(&plane, &zero);
+	if (!o || !p)
 		return 1;
 	__u64 size = o->size;
 	if (size > sizeof(o->words))
 		size = sizeof(o->words);
 	o->sent_ns = clock_ns();
-	return ring_output(&ring, o->words, size, RB_NO_WAKEUP);
+	bool wake = READ_ONCE(p->reader) == READER_IDLE;
+	long failed = ring_output(&ring, o->words, size, wake ? RB_FORCE_WAKEUP : RB_NO_WAKEUP);
+	if (wake && !failed)
+		WRITE_ONCE(p->reader, READER_RUNNING);
+	return failed;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -2,7 +2,8 @@
 //! control words in the table.
 //!
 //! A BPF program without TCP (`bpf/loop.bpf.c`), and the thread that calls it, stand in for the
-//! kernel; ring, table, agent and driver are the real ones. Both sides poll.
+//! kernel; ring, table and agent are the real ones. That thread polls for the answer. The agent
+//! runs in the product's loop, which sleeps, or in one that polls ([`AgentLoop`]).
 
 mod decision;
 
@@ -19,10 +20,12 @@ use ccplane_wire::WireEvent;
 use libbpf_rs::{MapCore, ObjectBuilder, ProgramInput};
 
 use crate::clock;
+use crate::drive::run_agent;
 use crate::error::LoadError;
 use crate::kernel::Kernel;
 use crate::map::layout::{self, CTL_PENDING, FLOW_LIVE, FlowSlot};
 use crate::map::memory::{Access, Plain, SharedMemory};
+use crate::registration::holder::BenchMemory;
 use crate::registration::load::{AlgorithmSpec, RegistrationOptions};
 
 static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/loop.bpf.o");
@@ -67,6 +70,19 @@ impl Algorithm for Echo {
     }
 }
 
+/// Loop that runs the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentLoop {
+    /// The product's loop ([`run_agent`]), which sleeps until a report wakes it. A report follows
+    /// the previous answer after 100 µs, so that the loop sleeps before each.
+    Sleeping,
+    /// A loop that polls and never sleeps. Each report follows the previous answer at once.
+    Polling,
+}
+
+/// Time from an answer to the next report for [`AgentLoop::Sleeping`]: much longer than the loop
+/// needs to go to sleep.
+const REPORT_INTERVAL: Duration = Duration::from_micros(100);
 /// Generation of the only flow.
 const GENERATION: u32 = 1;
 /// Exchanges before the measurement, to warm up caches, page tables and branch predictors of both
@@ -76,6 +92,7 @@ const WARMUP_EXCHANGES: usize = 1000;
 /// Returns the time of each of `exchanges`, from submission of the report in the kernel to arrival
 /// of the window in the table, while `hogs` other threads keep CPUs busy.
 pub fn measure_mapped(
+    agent_loop: AgentLoop,
     exchanges: usize,
     hogs: usize,
 ) -> Result<Vec<std::time::Duration>, LoadError> {
@@ -96,7 +113,7 @@ pub fn measure_mapped(
         ..RegistrationOptions::default()
     };
     let mut kernel = Kernel::load(&specs, &options)?;
-    let (ring, table) = kernel.bench_memory()?;
+    let memory = kernel.bench_memory()?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..hogs {
@@ -106,12 +123,16 @@ pub fn measure_mapped(
                 }
             });
         }
-        scope.spawn(|| {
-            crate::privilege::raise_thread_priority();
-            run_polling(&mut kernel, &mut agent, &stop);
+        scope.spawn(|| match agent_loop {
+            AgentLoop::Sleeping => run_agent(&mut kernel, &mut agent, &stop, &mut ()),
+            AgentLoop::Polling => run_polling(&mut kernel, &mut agent, &stop),
         });
+        let pause = match agent_loop {
+            AgentLoop::Sleeping => REPORT_INTERVAL,
+            AgentLoop::Polling => Duration::ZERO,
+        };
         let measured =
-            KernelSide::open(&ring, &table[0]).and_then(|datapath| datapath.measure(exchanges));
+            KernelSide::open(&memory).and_then(|datapath| datapath.measure(exchanges, pause));
         stop.store(true, Relaxed);
         measured
     })
@@ -119,6 +140,7 @@ pub fn measure_mapped(
 
 /// Like `run_agent`, but polls without sleeping.
 fn run_polling(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
+    crate::privilege::raise_thread_priority();
     let datapath = kernel.info();
     agent.handle(clock::now(), DatapathId(0), WireEvent::Ready { datapath });
     while !stop.load(Relaxed) {
@@ -137,7 +159,7 @@ struct KernelSide<'a> {
 }
 
 impl<'a> KernelSide<'a> {
-    fn open(ring: &impl AsFd, slot: &'a FlowSlot) -> Result<KernelSide<'a>, LoadError> {
+    fn open(memory: &'a BenchMemory) -> Result<KernelSide<'a>, LoadError> {
         let failed = |source| LoadError::Bpf {
             what: "loading the benchmark's BPF object",
             log: String::new(),
@@ -146,8 +168,12 @@ impl<'a> KernelSide<'a> {
         let mut open = ObjectBuilder::default()
             .open_memory(OBJECT)
             .map_err(failed)?;
-        for mut map in open.maps_mut().filter(|map| map.name() == "ring") {
-            map.reuse_fd(ring.as_fd()).map_err(failed)?;
+        for mut map in open.maps_mut() {
+            match map.name().to_str() {
+                Some("ring") => map.reuse_fd(memory.ring.as_fd()).map_err(failed)?,
+                Some("plane") => map.reuse_fd(memory.plane.as_fd()).map_err(failed)?,
+                _ => {}
+            }
         }
         let object = open.load().map_err(failed)?;
         let map = object.maps().find(|map| map.name() == "outbox");
@@ -160,6 +186,7 @@ impl<'a> KernelSide<'a> {
         })?;
         let outbox = SharedMemory::map(map.as_fd(), 1, Access::Write)
             .map_err(LoadError::io("mapping the outbox"))?;
+        let slot = &memory.table[0];
         slot.status.generation.store(GENERATION, Relaxed);
         slot.status.mss.store(1448, Relaxed);
         slot.status.state.store(FLOW_LIVE, Release);
@@ -170,12 +197,21 @@ impl<'a> KernelSide<'a> {
         })
     }
 
-    fn measure(&self, exchanges: usize) -> Result<Vec<std::time::Duration>, LoadError> {
+    /// Measures the exchanges, with a pause before each.
+    fn measure(
+        &self,
+        exchanges: usize,
+        pause: Duration,
+    ) -> Result<Vec<std::time::Duration>, LoadError> {
         self.post(layout::REC_OPEN, 0, &[])?;
         self.take_control_words();
         let program = self.slot.control.tag.load(Relaxed);
         let mut took = Vec::with_capacity(exchanges);
         for n in 0..WARMUP_EXCHANGES + exchanges {
+            let due = clock::now() + pause;
+            while clock::now() < due {
+                std::hint::spin_loop();
+            }
             self.post(
                 layout::REC_REPORT,
                 program,
@@ -265,8 +301,11 @@ mod tests {
         if let Some(reason) = missing_requirement() {
             return skip("decisions_come_back", &reason);
         }
-        let times = measure_mapped(200, 0).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(times.len(), 200);
-        assert!(times.iter().all(|time| !time.is_zero()), "{times:?}");
+        for agent_loop in [AgentLoop::Polling, AgentLoop::Sleeping] {
+            let times =
+                measure_mapped(agent_loop, 200, 0).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(times.len(), 200);
+            assert!(times.iter().all(|time| !time.is_zero()), "{times:?}");
+        }
     }
 }

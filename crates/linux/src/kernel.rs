@@ -2,7 +2,7 @@
 //! memory.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -14,10 +14,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::clock;
 use crate::error::LoadError;
-use crate::map::layout::{self, FlowSlot, PROGRAMS_MAX};
-use crate::map::memory::{Access, SharedMemory};
+use crate::map::layout::{self, PROGRAMS_MAX};
+use crate::map::memory::Access;
 use crate::map::table::{FlowView, Flows};
-use crate::registration::holder::Holder;
+use crate::registration::holder::{BenchMemory, Holder};
 use crate::registration::live::LiveRegistration;
 use crate::registration::load::{self, AlgorithmSpec, LoadedObject, RegistrationOptions};
 use crate::registration::lock::NameLock;
@@ -263,9 +263,8 @@ impl Kernel {
         }
     }
 
-    /// Returns the datapath's view of the shared memory, for the bench: the ring's descriptor and a
-    /// second mapping of the table.
-    pub(crate) fn bench_memory(&self) -> Result<(OwnedFd, SharedMemory<FlowSlot>), LoadError> {
+    /// Returns the shared memory of the first algorithm from the datapath's side, for the bench.
+    pub(crate) fn bench_memory(&self) -> Result<BenchMemory, LoadError> {
         let mismatch = || LoadError::Mismatch("nothing is registered".to_owned());
         let holder = self
             .algorithms

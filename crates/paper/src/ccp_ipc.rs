@@ -16,6 +16,7 @@ use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::Distribution;
 use ccplane_link::WaitStrategy;
+use ccplane_linux::bench::{AgentLoop, measure_mapped};
 use ccplane_testbed::BackendError;
 use ccplane_testbed::control_loop::{self, ControlLoop};
 use serde::Serialize;
@@ -38,7 +39,7 @@ struct Channel {
     times: fn(usize, usize) -> Result<Vec<Duration>, Error>,
 }
 
-const CHANNELS: [Channel; 5] = [
+const CHANNELS: [Channel; 6] = [
     Channel {
         name: "unix_echo",
         times: echo::unix,
@@ -57,7 +58,11 @@ const CHANNELS: [Channel; 5] = [
     },
     Channel {
         name: "mapped",
-        times: mapped,
+        times: |exchanges, busy_threads| mapped(AgentLoop::Polling, exchanges, busy_threads),
+    },
+    Channel {
+        name: "mapped_sleeping",
+        times: |exchanges, busy_threads| mapped(AgentLoop::Sleeping, exchanges, busy_threads),
     },
 ];
 
@@ -150,8 +155,12 @@ fn datagram(exchanges: usize, busy_threads: usize) -> Result<Vec<Duration>, Erro
 }
 
 /// Times report and update through the kernel's ring buffer and the mapped table.
-fn mapped(exchanges: usize, busy_threads: usize) -> Result<Vec<Duration>, Error> {
-    ccplane_linux::bench::measure_mapped(exchanges, busy_threads)
+fn mapped(
+    agent_loop: AgentLoop,
+    exchanges: usize,
+    busy_threads: usize,
+) -> Result<Vec<Duration>, Error> {
+    measure_mapped(agent_loop, exchanges, busy_threads)
         .map_err(|why| BackendError::Kernel(why).into())
 }
 

@@ -41,8 +41,8 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
         ..RegistrationOptions::default()
     };
     let mut kernel = Kernel::load(&specs, &options)?;
-    let (ring, table) = kernel.bench_memory()?;
-    let datapath = KernelSide::open(&ring, &table[0])?;
+    let memory = kernel.bench_memory()?;
+    let datapath = KernelSide::open(&memory)?;
     datapath.post(layout::REC_OPEN, 0, &[])?;
     let here = ccplane_agent::DatapathId(0);
     let ready = WireEvent::Ready {

@@ -30,6 +30,14 @@ pub(crate) struct Holder {
     compiler: Option<Compiler>,
 }
 
+/// Shared memory from the datapath's side, for the bench.
+pub(crate) struct BenchMemory {
+    pub ring: OwnedFd,
+    pub plane: OwnedFd,
+    /// A second mapping of the table.
+    pub table: SharedMemory<FlowSlot>,
+}
+
 /// The compiling thread, which ends when its channel is closed.
 struct Compiler {
     requests: mpsc::Sender<Pads>,
@@ -115,8 +123,7 @@ impl Holder {
         }
     }
 
-    /// Returns the ring and a second mapping of the table.
-    pub fn bench_memory(&self) -> Result<(OwnedFd, SharedMemory<FlowSlot>), LoadError> {
+    pub fn bench_memory(&self) -> Result<BenchMemory, LoadError> {
         let held = self.registration.held();
         let table = load::map_fd(&held.object, "table")?;
         let table = SharedMemory::map(
@@ -124,10 +131,11 @@ impl Holder {
             self.registration.options.flows as usize,
             Access::Write,
         );
-        Ok((
-            load::map_fd(&held.object, "ring")?,
-            table.map_err(LoadError::io("mapping the table"))?,
-        ))
+        Ok(BenchMemory {
+            ring: load::map_fd(&held.object, "ring")?,
+            plane: load::map_fd(&held.object, ".data.plane")?,
+            table: table.map_err(LoadError::io("mapping the table"))?,
+        })
     }
 }
 
