@@ -22,7 +22,7 @@ def median_ratio(pairs):
 
 
 class Turns:
-    """Runs over one path, and the samples of their goodput."""
+    """Runs over one path, and the samples of their goodput and CPU use."""
 
     def __init__(self, paper, place="loopback"):
         self.all = paper.runs("linux").filter(place=place)
@@ -43,9 +43,9 @@ class Turns:
         beside = self.matched.filter(flows=flows, matched=ours).sort("round")
         return median_ratio(zip(self.of(flows, ours)["goodput_gbit"], beside["goodput_gbit"]))
 
-    def sampled(self, flows, contender):
-        """Returns mean and standard deviation of goodput over all samples of a second, Gbit/s."""
-        return spread(self.samples.filter(pl.col("run").is_in(self.of(flows, contender)["run"].to_list()))["goodput_gbit"])
+    def sampled(self, flows, contender, column="goodput_gbit"):
+        """Returns mean and standard deviation over all samples of a second: `goodput_gbit`, or `cpu_percent`."""
+        return spread(self.samples.filter(pl.col("run").is_in(self.of(flows, contender)["run"].to_list()))[column])
 
     def spread(self, flows, contender, column):
         """Returns mean and standard deviation over runs."""

@@ -15,6 +15,7 @@ use ccplane_testbed::loopback::{Load, LoopbackRun, buffer, one};
 use ccplane_testbed::traffic::monotonic_ns;
 use ccplane_testbed::wire;
 use ccplane_units::{Duration, Rate};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::program::{Program, Tables, disturbances_cell};
@@ -282,7 +283,16 @@ impl Turns<'_> {
     }
 }
 
-/// Returns one row per run, and the samples of goodput.
+/// One second of a run.
+#[derive(Serialize)]
+struct SampleRow {
+    run: String,
+    goodput_gbit: f64,
+    /// CPU use of the whole machine, in percent of one CPU.
+    cpu_percent: Option<f64>,
+}
+
+/// Returns one row per run, and the samples of goodput and CPU use.
 fn tables(turns: &[Turn]) -> Result<Tables, Error> {
     let (mut runs, mut samples) = (Vec::new(), Vec::new());
     for turn in turns {
@@ -305,14 +315,19 @@ fn tables(turns: &[Turn]) -> Result<Tables, Error> {
             (&mut row, serde_json::to_value(&turn.run))
         {
             values.remove("goodputs_gbit");
+            values.remove("machine_cpu_percents");
             values.remove("disturbed");
             row.append(&mut values);
             let disturbances = disturbances_cell(&turn.run.disturbed);
             row.insert("disturbances".into(), disturbances.into());
         }
         runs.push(row);
-        let of_run = turn.run.goodputs_gbit.iter();
-        samples.extend(of_run.map(|gbit| json!({ "run": name, "goodput_gbit": gbit })));
+        let of_run = turn.run.goodputs_gbit.iter().enumerate();
+        samples.extend(of_run.map(|(second, goodput_gbit)| SampleRow {
+            run: name.clone(),
+            goodput_gbit: *goodput_gbit,
+            cpu_percent: turn.run.machine_cpu_percents.get(second).copied(),
+        }));
     }
     let mut tables = Tables::default();
     tables.add("runs", &runs)?;

@@ -31,6 +31,9 @@ pub struct LoopbackRun {
     pub machine_cpu_s_per_gb: f64,
     /// CPU use of the whole machine, in percent of one CPU.
     pub machine_cpu_percent: f64,
+    /// The same in each sampling interval.
+    #[serde(default)]
+    pub machine_cpu_percents: Vec<f64>,
     /// Reports received by the agent, per second.
     pub reports_per_s: f64,
     /// CPU use of other processes, in percent of one CPU.
@@ -188,11 +191,15 @@ pub fn one(
         duration: load.length,
         sample_every: load.sample_interval,
     };
-    let transfer =
-        traffic::transfer(senders, receivers, diag, &plan, |_, _| true).map_err(Error::traffic(
-            "observe the connections",
-            "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
-        ))?;
+    let mut readings = Vec::new();
+    let transfer = traffic::transfer(senders, receivers, diag, &plan, |_, _| {
+        readings.push(Reading::now(None));
+        true
+    })
+    .map_err(Error::traffic(
+        "observe the connections",
+        "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
+    ))?;
     let (after, machine) = (Reading::now(thread), watch.finish());
     drop(burner);
     let reports = reports() - reports_before;
@@ -229,6 +236,13 @@ pub fn one(
         cpu_s_per_gb: after.process_s_since(&before) / gb,
         machine_cpu_s_per_gb: after.machine_s_since(&before) / gb,
         machine_cpu_percent: machine_cpu,
+        machine_cpu_percents: readings
+            .windows(2)
+            .filter_map(|w| match w {
+                [earlier, later] => Some(later.percent_since(earlier).1),
+                _ => None,
+            })
+            .collect(),
         reports_per_s: reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64,
         others_cpu_percent: after.others_percent_since(&before),
         ring_lost: counters.ring_lost,

@@ -178,7 +178,7 @@ pub struct TrafficPlan {
 
 /// Sends on every connection as fast as its congestion control allows, samples all of them, and
 /// resets them at the end: queued data does not count for any result. `watch` receives all samples
-/// and returns false to end the transfer.
+/// each time one was taken, also the last one, and returns false to end the transfer.
 pub fn transfer(
     senders: Vec<TcpStream>,
     receivers: Vec<TcpStream>,
@@ -242,7 +242,8 @@ pub fn transfer(
             loop {
                 let now = monotonic_ns();
                 look(flows, now - started)?;
-                if now - started >= plan.duration.as_nanos() || !watch(now - started, flows) {
+                let goes_on = watch(now - started, flows);
+                if !goes_on || now - started >= plan.duration.as_nanos() {
                     return Ok((started, now - started));
                 }
                 // Keeps to the sampling grid even after a late sample; missed ones are skipped.
