@@ -37,8 +37,12 @@ for contender, key, label, gbit in CONTENDERS:
     mean, deviation = turns.spread(1, contender, "goodput_gbit")
     paper.record(f"interval_{key}_gbit", mean)
     ours.append((mean, deviation))
-    rows.append([label, cell(mean, 1), cell(deviation, 1), gbit, cell(turns.spread(1, contender, "reports_per_s")[0], 0)])
-paper.table("Throughput", ["", "ours, Gbit/s", "standard deviation", "the paper's, Gbit/s", "reports/s"], rows)
+    reports, cpu = (turns.spread(1, contender, column)[0] for column in ("reports_per_s", "agent_cpu_percent"))
+    paper.record(f"interval_{key}_reports_per_s", reports)
+    paper.record(f"interval_{key}_agent_cpu_percent", cpu)
+    rows.append([label, cell(mean, 1), cell(deviation, 1), gbit, cell(reports, 0), cell(cpu, 1)])
+paper.table("Throughput", ["", "ours, Gbit/s", "standard deviation", "the paper's, Gbit/s", "reports/s",
+                           "agent's CPU, % of one"], rows)
 
 figure, axis = plt.subplots()
 places = range(len(CONTENDERS))
