@@ -152,6 +152,32 @@ fn on_the_link(top: &str, rest: &str) -> ContenderResult {
     c
 }
 
+/// 500 kbit/s carry 1,202 ACKs per second of 52 bytes, of two segments each: 28 Mbit/s of data.
+#[test]
+fn a_limited_reverse_direction_limits_the_acknowledgements() {
+    let run = |reverse: &str| {
+        let text = format!(
+            "contenders = [\"native:cubic\"]\nduration = \"5s\"\n[topology.dumbbell]\n\
+             rate = \"96mbit\"\nrtt = \"20ms\"\n{reverse}\n[[workload]]\nbulk = {{}}\n\
+             [report]\nlinks = [\"reverse\"]\n"
+        );
+        simulate(&text).contenders.remove(0).metrics
+    };
+    let (free, limited) = (
+        run(""),
+        run("reverse = { rate = \"500kbit\", queue = \"droptail:inf\" }"),
+    );
+    assert_eq!(free.links[0].utilisation, None);
+    assert!(limited.links[0].utilisation.unwrap() > 0.9, "{limited:?}");
+    // The receiver may be ahead of the ACKs by at most the window.
+    assert!(
+        limited.goodput_mbit < 0.7 * free.goodput_mbit,
+        "{} of {} Mbit/s",
+        limited.goodput_mbit,
+        free.goodput_mbit
+    );
+}
+
 #[test]
 fn a_run_ends_with_its_last_flow() {
     let workloads = "[[workload]]\nlist = [[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]\n\

@@ -47,7 +47,7 @@ impl Scenario {
                     loss: LossModel::NONE,
                     strip_classes: false,
                 },
-                reverse_delay: rtt.saturating_sub(there),
+                reverse: LinkSettings::wire(rtt.saturating_sub(there)),
                 access_rate: None,
             },
             topology_span: 0..0,

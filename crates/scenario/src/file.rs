@@ -89,6 +89,18 @@ pub(crate) struct Dumbbell {
     #[serde(default)]
     pub(crate) reorder: bool,
     pub(crate) access_rate: Option<Q<Rate>>,
+    pub(crate) reverse: Option<Spanned<ReverseEntry>>,
+}
+
+/// Rate and queue of a dumbbell's reverse direction.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReverseEntry {
+    pub(crate) rate: Option<Q<Rate>>,
+    pub(crate) trace: Option<Word>,
+    pub(crate) piecewise: Option<Spanned<Vec<RateStepEntry>>>,
+    pub(crate) cellular: Option<Spanned<Cellular>>,
+    pub(crate) queue: Option<Word>,
 }
 
 #[derive(Deserialize)]

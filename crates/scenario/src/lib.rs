@@ -141,8 +141,8 @@ pub enum Topology {
         pairs: u32,
         /// Bottleneck; its `delay` is the one-way delay.
         bottleneck: LinkSettings,
-        /// Delay of the reverse direction, which has no rate limit.
-        reverse_delay: Duration,
+        /// Reverse direction; a wire by default.
+        reverse: LinkSettings,
         /// Rate of each host's own link; `None`: unlimited.
         access_rate: Option<Rate>,
     },
@@ -225,6 +225,23 @@ pub struct LinkSettings {
     pub loss: LossModel,
     /// True if the class marking is cleared before the queue.
     pub strip_classes: bool,
+}
+
+impl LinkSettings {
+    /// Returns a link with a delay and no rate limit.
+    pub fn wire(delay: Duration) -> LinkSettings {
+        LinkSettings {
+            line: LineSpec::Unlimited,
+            line_name: "unlimited".to_owned(),
+            delay,
+            jitter: Duration::ZERO,
+            reorder: false,
+            queue: QueueSpec::UNLIMITED,
+            queue_name: QueueSpec::UNLIMITED.to_string(),
+            loss: LossModel::NONE,
+            strip_classes: false,
+        }
+    }
 }
 
 /// Host or switch of a [`Topology::Graph`].

@@ -165,6 +165,10 @@ fn dumbbell(
     }
     let rtt = d.rtt.get_ref().0;
     let there = Duration::from_nanos(rtt.as_nanos() / 2);
+    let mut reverse = LinkSettings::wire(rtt.saturating_sub(there));
+    if let Some(entry) = &d.reverse {
+        limit_reverse(context, entry, rtt, &mut reverse)?;
+    }
     let fallback = QueueSpec::ONE_BDP.to_string();
     let pairs = d
         .pairs
@@ -186,9 +190,39 @@ fn dumbbell(
             line,
             line_name,
         },
-        reverse_delay: rtt.saturating_sub(there),
+        reverse,
         access_rate: d.access_rate.as_ref().map(|rate| rate.get_ref().0),
     })
+}
+
+/// Sets rate and queue of the reverse direction.
+fn limit_reverse(
+    context: &CheckContext,
+    at: &Spanned<file::ReverseEntry>,
+    rtt: Duration,
+    reverse: &mut LinkSettings,
+) -> Result<(), Problem> {
+    let entry = at.get_ref();
+    (reverse.line, reverse.line_name) = context.parse_line(
+        entry.rate.as_ref(),
+        entry.trace.as_ref(),
+        entry.piecewise.as_ref(),
+        entry.cellular.as_ref(),
+    )?;
+    if reverse.line.mean_rate().is_none() {
+        return Err(context.source.problem(
+            at,
+            "`reverse` has no rate",
+            "here",
+            "add `rate = \"10mbit\"`, a `trace`, `piecewise` steps or a `cellular` link, or remove \
+             `reverse`: the reverse direction then has no limit",
+        ));
+    }
+    let fallback = QueueSpec::ONE_BDP.to_string();
+    let queue = entry.queue.as_ref();
+    reverse.queue = context.parse_queue(queue, (&fallback, at), &reverse.line, rtt)?;
+    reverse.queue_name = queue.map_or(fallback, |word| word.get_ref().clone());
+    Ok(())
 }
 
 fn graph(

@@ -39,7 +39,7 @@ fn a_small_file_has_sensible_defaults() {
     let Topology::Dumbbell {
         pairs,
         bottleneck,
-        reverse_delay: back,
+        reverse,
         access_rate: access,
     } = &s.topology
     else {
@@ -47,9 +47,10 @@ fn a_small_file_has_sensible_defaults() {
     };
     assert_eq!((*pairs, *access), (1, None));
     assert_eq!(
-        (bottleneck.delay, *back),
+        (bottleneck.delay, reverse.delay),
         (Duration::from_millis(10), Duration::from_millis(10))
     );
+    assert_eq!(reverse.line, LineSpec::Unlimited);
     assert_eq!(bottleneck.queue.to_string(), "droptail:1bdp");
     assert_eq!(
         bottleneck.line,
@@ -428,6 +429,40 @@ fn acknowledgement_options_are_parsed() {
         ..TransportOptions::default()
     };
     assert_eq!(all, expected);
+}
+
+#[test]
+fn the_reverse_direction_of_a_dumbbell_can_be_limited() {
+    let reverse = |table: &str| {
+        let text = with(
+            "rtt = \"20ms\"",
+            &format!("rtt = \"20ms\"\nreverse = {table}"),
+        );
+        parse(&text).map(|scenario| match scenario.topology {
+            Topology::Dumbbell { reverse, .. } => reverse,
+            other => panic!("{other:?}"),
+        })
+    };
+    let limited = reverse("{ rate = \"1mbit\", queue = \"droptail:100p\" }").unwrap();
+    assert_eq!(
+        limited.line,
+        LineSpec::Constant(Rate::from_bits_per_sec(1_000_000))
+    );
+    assert_eq!(limited.queue.to_string(), "droptail:100p");
+    assert_eq!(limited.delay, Duration::from_millis(10));
+    let cellular = reverse("{ cellular = { mean = \"6mbit\", seed = 2, length = \"20s\" } }");
+    assert_eq!(cellular.unwrap().queue.to_string(), "droptail:1bdp");
+    for (table, reason) in [
+        ("{}", "`reverse` has no rate"),
+        ("{ queue = \"droptail:100p\" }", "`reverse` has no rate"),
+        (
+            "{ rate = \"1mbit\", cellular = { mean = \"6mbit\" } }",
+            "at most one",
+        ),
+    ] {
+        let problem = reverse(table).unwrap_err();
+        assert!(problem.message().contains(reason), "{table}: {problem}");
+    }
 }
 
 #[test]

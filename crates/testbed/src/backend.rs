@@ -134,11 +134,11 @@ impl<'s> PreparedPath<'s> {
         }
         if let Topology::Dumbbell {
             bottleneck,
-            reverse_delay: back,
+            reverse,
             ..
         } = &scenario.topology
         {
-            check(scenario, bottleneck, bottleneck.delay + *back)?;
+            check(scenario, bottleneck, bottleneck.delay + reverse.delay)?;
         }
         if let TransportKind::Quic(stack) = over {
             built_in(stack).map_err(BackendError::from)?;

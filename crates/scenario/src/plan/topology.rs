@@ -40,20 +40,19 @@ pub(super) fn build(scenario: &Scenario) -> Result<Network, NetworkError> {
         Topology::Dumbbell {
             pairs,
             bottleneck,
-            reverse_delay: back,
+            reverse,
             access_rate: access,
         } => {
             let access = match access {
                 Some(rate) => LinkSpec::new(*rate, Duration::ZERO),
                 None => LinkSpec::wire(Duration::ZERO),
             };
-            let rtt = bottleneck.delay + *back;
-            let forward = spec(bottleneck, rtt, mtu);
+            let rtt = bottleneck.delay + reverse.delay;
             topology::dumbbell(
                 *pairs,
                 &access.with_mtu(mtu),
-                forward,
-                LinkSpec::wire(*back).with_mtu(mtu),
+                spec(bottleneck, rtt, mtu),
+                spec(reverse, rtt, mtu),
             )
         }
         Topology::ParkingLot { bottlenecks, link } => {

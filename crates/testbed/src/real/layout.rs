@@ -60,7 +60,7 @@ impl Layout {
         match &scenario.topology {
             Topology::Dumbbell {
                 bottleneck,
-                reverse_delay: back,
+                reverse,
                 ..
             } => {
                 if !scenario.bundles.is_empty() {
@@ -73,7 +73,7 @@ impl Layout {
                 Ok(Layout {
                     links: [
                         (BOTTLENECK_LINK.to_owned(), bottleneck.clone()),
-                        (REVERSE_LINK.to_owned(), wire(*back)),
+                        (REVERSE_LINK.to_owned(), reverse.clone()),
                     ],
                     pairs: Vec::new(),
                     spaces: None,
@@ -136,21 +136,6 @@ pub(crate) fn emulated_queue(queue: QueueSpec) -> QueueSpec {
             limit,
         },
         other => other,
-    }
-}
-
-/// Returns a link with a delay and no rate.
-fn wire(delay: Duration) -> LinkSettings {
-    LinkSettings {
-        line: LineSpec::Unlimited,
-        line_name: String::new(),
-        delay,
-        jitter: Duration::ZERO,
-        reorder: false,
-        queue: QueueSpec::UNLIMITED,
-        queue_name: String::new(),
-        loss: LossModel::NONE,
-        strip_classes: false,
     }
 }
 

@@ -16,7 +16,7 @@ use ccplane_lab::Contender;
 use ccplane_lab::record::WorkloadRecord;
 use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{Scenario, Topology};
-use ccplane_qdisc::{LineSpec, LinkSeeds};
+use ccplane_qdisc::LinkSeeds;
 use ccplane_quic::Stack;
 use ccplane_quic::host::built_in;
 use ccplane_sim::{FlowControl, Native, SimOptions, Simulation};
@@ -52,7 +52,7 @@ fn read(text: &str) -> Scenario {
 fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
     let Topology::Dumbbell {
         bottleneck,
-        reverse_delay: back,
+        reverse,
         ..
     } = &scenario.topology
     else {
@@ -69,14 +69,14 @@ fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
             seeds: LinkSeeds::from_seed(seed),
         },
         reverse: LinkConfig {
-            line: LineSpec::Unlimited,
-            delay: *back,
+            line: reverse.line.clone(),
+            delay: reverse.delay,
             ..LinkConfig::default()
         },
         ..EmuConfig::default()
     };
     let rate = bottleneck.line.mean_rate().unwrap();
-    let held = rate.bytes_in(bottleneck.delay + *back);
+    let held = rate.bytes_in(bottleneck.delay + reverse.delay);
     (config, buffer_for(held + held + Bytes::new(1_000_000)))
 }
 

@@ -39,8 +39,8 @@ pub(crate) fn supported_layout(
         Topology::Dumbbell {
             pairs,
             bottleneck,
+            reverse,
             access_rate: access,
-            ..
         } => {
             if access.is_some() {
                 parts.push("`access_rate`: the rate of access links cannot be limited".to_owned());
@@ -51,6 +51,7 @@ pub(crate) fn supported_layout(
                 ));
             }
             link(bottleneck, &mut parts);
+            way(reverse, &mut parts);
         }
         Topology::Incast { link: each, .. } => link(each, &mut parts),
         _ => {}
