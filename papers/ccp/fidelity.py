@@ -4,7 +4,7 @@
 # [tool.ccplane]
 # title = "Reno and Cubic outside the datapath against the datapath's own, on three links"
 # source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.1.1, figures 9 and 10"
-# takes = "8 hours, which may be interrupted (two minutes with --datapath sim); two minutes with --quick"
+# takes = "11 hours, which may be interrupted (three minutes with --datapath sim); three minutes with --quick"
 # keep = ["bins"]
 # ///
 import numpy as np
@@ -13,7 +13,7 @@ import polars as pl
 from distributions import distance, distance_within, jackknife, ks, pooled
 from paper import Paper, cell, plt
 
-LINKS = ("fixed", "cell", "drop")
+LABELS = {"fixed": "fixed", "cell": "cell", "cell_acks": "cell, ACKs limited too", "drop": "drop"}
 # Contenders of ccplane: suffix of the keys, label, and whether the result has a target. The first
 # one of each algorithm is ccplane's default, and `split=agent` is the paper's case. Two of Cubic
 # are only simulated.
@@ -49,10 +49,11 @@ paper = Paper(
         "except in the case \"losses too\". Cubic with a report each RTT is what CCP's Cubic does by default; ccplane's "
         "Cubic reports at least every 10 ms. HyStart examines single ACKs, so that an agent cannot run it."],
     deviations=[
-        "ccplane's emulator (or simulator) instead of Mahimahi, with the ACK path delayed but without a rate limit; this "
-        "host's kernel instead of Linux 4.14; throughput counted at the link's exit, with slow start.",
+        "ccplane's emulator (or simulator) instead of Mahimahi; this host's kernel instead of Linux 4.14; throughput counted "
+        "at the link's exit, with slow start.",
         "The cellular link is generated, with the statistics of recorded links, instead of the paper's recording of "
-        "Verizon's LTE.",
+        "Verizon's LTE. Mahimahi limits the ACKs by a trace, too: this is the link `cell_acks`. On the other links ACKs are "
+        "delayed but not limited in rate.",
         "The paper's Reno and Cubic are portus' own. A sweep cannot name an agent in another process, so that ccplane's "
         "Reno and Cubic with `split=agent` are shown instead: their program only measures, and the agent computes every "
         "window. Detection of losses and proportional rate reduction remain in the transport."])
@@ -79,7 +80,8 @@ for datapath, label in (("linux", "kernel TCP"), ("sim", "simulator")):
     values = {key: [run[list(UNITS.values())] for _, run in own.group_by("run", maintain_order=True)]
               for key, own in bins.group_by("case", "contender", maintain_order=True)}
     distances = {}
-    for link in LINKS:
+    links = [link for link in LABELS if (link, "native:reno") in values]
+    for link in links:
         for algorithm, contenders in ALGORITHMS.items():
             for what, column in UNITS.items():
                 base = f"{prefix}ks_{what}_{link}_{algorithm}"
@@ -94,23 +96,25 @@ for datapath, label in (("linux", "kernel TCP"), ("sim", "simulator")):
                     ours = [run[column].drop_nulls().to_list() for run in values[link, name]]
                     result = jackknife(ours, native, distance) if datapath == "linux" else ks(pooled(ours), pooled(native))
                     distances[link, name, what] = result
-                    paper.compare(f"{base}{suffix}", f"{label}, {link}, {algorithm}, {case}: {what}, KS distance{among}",
-                                  result, PUBLISHED[what], **({"at_most": target} if judged else {}))
-    paper.table(f"KS distance from native, {label}: throughput, delay", ["algorithm", "division of work", *LINKS],
-                [[algorithm, case, *(shown(distances[link, name, what] for what in UNITS) for link in LINKS)]
+                    paper.compare(f"{base}{suffix}",
+                                  f"{label}, {LABELS[link]}, {algorithm}, {case}: {what}, KS distance{among}", result,
+                                  PUBLISHED[what], **({"at_most": target} if judged else {}))
+    paper.table(f"KS distance from native, {label}: throughput, delay",
+                ["algorithm", "division of work", *(LABELS[link] for link in links)],
+                [[algorithm, case, *(shown(distances[link, name, what] for what in UNITS) for link in links)]
                  for algorithm, contenders in ALGORITHMS.items() for name, (_, case, _) in contenders.items()
-                 if (LINKS[0], name) in values])
+                 if (links[0], name) in values])
     for what, column in UNITS.items():
-        figure, panels = plt.subplots(2, 3, sharey=True, figsize=(8, 5))
+        figure, panels = plt.subplots(2, len(links), sharey=True, figsize=(10, 5))
         for row, algorithm in zip(panels, ALGORITHMS):
-            for axis, link in zip(row, LINKS):
+            for axis, link in zip(row, links):
                 cases = {f"native:{algorithm}": "native"} | {name: case for name, (_, case, _) in ALGORITHMS[algorithm].items()}
                 for name, case in cases.items():
                     if (link, name) not in values:
                         continue
                     own = np.sort(pooled(run[column].drop_nulls() for run in values[link, name]))
                     axis.plot(own, np.arange(1, len(own) + 1) / len(own), STYLES[case], label=case, linewidth=1)
-                axis.set(title=f"{link}, {algorithm}", ylim=(0, 1))
+                axis.set(title=f"{LABELS[link]}, {algorithm}", ylim=(0, 1))
         figure.legend(*panels[1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
         figure.supxlabel(f"{what}, {'Mbit/s' if what == 'throughput' else 'ms'}")
         figure.supylabel("share of round-trip times")
