@@ -274,6 +274,20 @@ fn messages_wait_for_their_connection() {
             (message.waited_ns, message.alone_ns)
         );
     }
+    // A request that is sent takes the reverse path, and the message follows it.
+    let sent = on_the_link(
+        "duration = \"100s\"\nuntil = \"flows done\"",
+        "[transport]\nrestart_after_idle = false\n[[workload]]\n\
+         messages = { connections = 2, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, \
+         count = 300, request = \"100B\" }",
+    );
+    assert_eq!(sent.series.completed.len(), all.len());
+    for message in &sent.series.completed {
+        assert!(
+            message.took_ns - message.waited_ns >= 20_000_000 + 8_333_333,
+            "{message:?}"
+        );
+    }
     // With more connections no message waits.
     let c = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",

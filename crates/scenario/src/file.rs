@@ -340,6 +340,8 @@ pub(crate) struct MessagesEntry {
     pub(crate) count: Option<Spanned<u64>>,
     #[serde(default)]
     pub(crate) requested: bool,
+    /// Size of a request that is sent as a packet.
+    pub(crate) request: Option<Q<Bytes>>,
     /// Seed of the messages in place of the run's.
     pub(crate) seed: Option<u64>,
 }

@@ -344,6 +344,23 @@ fn messages(context: &CheckContext, at: &Spanned<file::MessagesEntry>) -> Result
             "give at least 1, or remove `count`",
         ));
     }
+    let request = m.request.as_ref();
+    if let Some(none) = request.filter(|request| request.get_ref().0.get() == 0) {
+        return Err(context.source.problem(
+            none,
+            "a request has 0 bytes",
+            "here",
+            "give at least 1, or remove `request`",
+        ));
+    }
+    if let Some(request) = request.filter(|_| m.requested) {
+        return Err(context.source.problem(
+            request,
+            "`requested` leaves the request out, and `request` sends it",
+            "conflicts with `requested`",
+            "remove one of them",
+        ));
+    }
     let spread = value_or(&m.spread, Duration::ZERO);
     let arrivals = match &m.at {
         Some(once) if m.rate.is_some() || m.per_second.is_some() || m.count.is_some() => {
@@ -375,6 +392,7 @@ fn messages(context: &CheckContext, at: &Spanned<file::MessagesEntry>) -> Result
         sizes: sizes(context, &m.sizes)?,
         messages: m.count.as_ref().map(|count| *count.get_ref()),
         requested: m.requested,
+        request: request.map(|request| request.get_ref().0),
         seed: m.seed,
     })
 }

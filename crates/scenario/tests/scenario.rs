@@ -573,7 +573,20 @@ fn lists_and_messages_are_read() {
     };
     assert_eq!((at, spread), (ms(1), Duration::from_micros(10)));
     assert_eq!(ends, FlowEnd::All);
+    let (.., messages) =
+        kind("messages = { per_second = 10.0, sizes = { fixed = \"10kB\" }, request = \"100B\" }");
+    let WorkloadKind::Generated(Workload::Messages {
+        requested: false,
+        request: Some(request),
+        ..
+    }) = messages
+    else {
+        panic!("{messages:?}")
+    };
+    assert_eq!(request, Bytes::new(100));
     for wrong in [
+        "rate = \"1mbit\", request = \"0B\"",
+        "rate = \"1mbit\", request = \"100B\", requested = true",
         "at = \"1ms\", rate = \"1mbit\"",
         "spread = \"1ms\", rate = \"1mbit\"",
     ] {

@@ -297,6 +297,7 @@ fn a_run_can_wait_for_workloads() {
         sizes: SizeTable::fixed(Bytes::new(10_000)),
         messages: Some(100),
         requested: false,
+        request: None,
         seed: None,
     };
     let messages = start(messages, &mut sim);
@@ -338,6 +339,7 @@ fn a_burst_on_a_drawn_connection_has_no_pauses() {
         sizes: SizeTable::fixed(Bytes::new(14_480)),
         messages: Some(200),
         requested: false,
+        request: None,
         seed: None,
     };
     let spec = spec(&sim, 1, messages);

@@ -122,6 +122,9 @@ pub enum Workload {
         /// completion time. The request is not sent as a packet: the driver, which knows the path,
         /// adds the delay.
         requested: bool,
+        /// Size of a request that the receiver sends on the message's connection. The sender writes
+        /// the message when it has received the request. `None`: no requests are sent.
+        request: Option<Bytes>,
         /// Seed of the messages in place of the run's.
         seed: Option<u64>,
     },
@@ -420,6 +423,7 @@ impl WorkloadGenerator {
                 sizes,
                 messages,
                 requested: _,
+                request,
                 seed: own_seed,
             } => {
                 check_connections(connections)?;
@@ -442,6 +446,7 @@ impl WorkloadGenerator {
                     policy: pick,
                     arrivals,
                     sizes,
+                    request,
                     messages_max: messages,
                 };
                 let servers = draw::connection_rng(seed, which);

@@ -14,7 +14,7 @@ use super::{Action, ActiveTime, Pairs, RECORDS_MAX, SizeTable};
 pub struct DeliveredMessage {
     /// Connection, numbered in the order in which the workload opened them.
     pub connection: u32,
-    /// Time at which the sender had the message.
+    /// Time at which the sender had the message or, with requests, the receiver had its request.
     pub arrived: Time,
     /// Time from which the connection served only this message; until then it waited for a
     /// connection, or behind earlier messages on its own.
@@ -45,6 +45,8 @@ pub(crate) struct MessageWorkload {
     policy: ConnectionPolicy,
     arrivals: MessageArrivals,
     sizes: SizeTable,
+    /// Size of the request that the receiver sends for each message; `None`: no requests.
+    request: Option<Bytes>,
     /// Limit on the number of messages.
     messages_max: u64,
     span: ActiveTime,
@@ -91,8 +93,10 @@ struct PendingMessage {
 #[derive(Clone, Debug)]
 struct MessageConnection {
     pair: u32,
-    /// Messages that were written and have not been received, oldest first.
+    /// Messages that were written or requested and have not been received, oldest first.
     written: VecDeque<PendingMessage>,
+    /// Number of them whose request has been received.
+    answered: usize,
     /// Start of service of the oldest of them.
     service_start: Time,
 }
@@ -139,6 +143,8 @@ pub(crate) struct Demand {
     pub policy: ConnectionPolicy,
     pub arrivals: MessageArrivals,
     pub sizes: SizeTable,
+    /// Size of the request for each message; `None`: no requests.
+    pub request: Option<Bytes>,
     /// Limit on the number of messages.
     pub messages_max: Option<u64>,
 }
@@ -155,6 +161,7 @@ impl MessageWorkload {
             policy: demand.policy,
             arrivals: demand.arrivals,
             sizes: demand.sizes,
+            request: demand.request,
             messages_max: demand.messages_max.unwrap_or(u64::MAX),
             span,
             random,
@@ -175,14 +182,18 @@ impl MessageWorkload {
         messages
     }
 
+    /// Returns true if a connection can be opened with a message. An accepting end has nothing to
+    /// write to before the connection exists, so requests wait for it.
+    fn writes_at_open(&self) -> bool {
+        self.policy == ConnectionPolicy::Last && self.request.is_none()
+    }
+
     pub fn next_time(&self) -> Option<Time> {
         // Without messages no connection is opened.
         let begins = self.next.filter(|_| self.considered == 0);
         let next = self.next.map(|next| match self.last_opened {
             // A connection takes messages from the moment after it was opened.
-            Some(opened) if self.policy == ConnectionPolicy::Random => {
-                next.max(opened + Duration::from_nanos(1))
-            }
+            Some(opened) if !self.writes_at_open() => next.max(opened + Duration::from_nanos(1)),
             _ => next,
         });
         begins.map(|_| self.span.start).or(next)
@@ -193,17 +204,15 @@ impl MessageWorkload {
             return None;
         }
         // Messages that arrived before the connections are opened: with `Last` a connection opens
-        // with the first of them that waits; with `Random` they are written after all connections
-        // are open.
-        if self.policy == ConnectionPolicy::Last {
+        // with the first of them that waits; with `Random` or requests they are written after all
+        // connections are open.
+        if self.writes_at_open() {
             self.assign_arrivals(now, pairs);
         }
         if let Some(open) = self.open_connection(now, pairs) {
             return Some(open);
         }
-        if self.policy == ConnectionPolicy::Random
-            && self.last_opened.is_some_and(|opened| now > opened)
-        {
+        if !self.writes_at_open() && self.last_opened.is_some_and(|opened| now > opened) {
             self.assign_arrivals(now, pairs);
         }
         if !self.closing && self.next.is_none() {
@@ -227,14 +236,24 @@ impl MessageWorkload {
         self.ready.pop_front()
     }
 
-    /// Handles the delivery of the oldest message written to the connection.
+    /// Handles the delivery of the oldest message written to the connection or, with `back`, of the
+    /// oldest request.
     pub fn on_received(&mut self, now: Time, slot: u32, back: bool) {
-        let Some(connection) = self.open.get_mut(slot as usize).filter(|_| !back) else {
+        let Some(connection) = self.open.get_mut(slot as usize) else {
             return;
         };
+        if back {
+            let requested = connection.written.get(connection.answered);
+            if let Some(message) = requested.filter(|_| self.request.is_some()) {
+                connection.answered += 1;
+                self.ready.push_back(write(slot, false, message.bytes));
+            }
+            return;
+        }
         let Some(message) = connection.written.pop_front() else {
             return;
         };
+        connection.answered = connection.answered.saturating_sub(1);
         self.finished += 1;
         if self.delivered.len() < RECORDS_MAX {
             self.delivered.push(DeliveredMessage {
@@ -255,7 +274,8 @@ impl MessageWorkload {
         match desk.waiting.pop_front() {
             Some(next) => {
                 connection.push(now, next);
-                self.ready.push_back(write(slot, next.bytes));
+                self.ready
+                    .push_back(first_write(self.request, slot, next.bytes));
             }
             None if self.closing => self.ready.push_back(finish(slot)),
             None if self.policy == ConnectionPolicy::Last => desk.idle.push(slot),
@@ -324,7 +344,7 @@ impl MessageWorkload {
             match slot.and_then(|slot| Some((slot, self.open.get_mut(slot as usize)?))) {
                 Some((slot, connection)) => {
                     connection.push(now, message);
-                    self.ready.push_back(write(slot, bytes));
+                    self.ready.push_back(first_write(self.request, slot, bytes));
                 }
                 None => desk.waiting.push_back(message),
             }
@@ -353,6 +373,7 @@ impl MessageWorkload {
             self.open.push(MessageConnection {
                 pair: place as u32,
                 written: first.into_iter().collect(),
+                answered: 0,
                 service_start: now,
             });
             return Some(Action::Open {
@@ -367,10 +388,15 @@ impl MessageWorkload {
     }
 }
 
-fn write(slot: u32, bytes: Bytes) -> Action {
+/// Returns the first write for a message: its request, or the message if there are no requests.
+fn first_write(request: Option<Bytes>, slot: u32, message: Bytes) -> Action {
+    write(slot, request.is_some(), request.unwrap_or(message))
+}
+
+fn write(slot: u32, backward: bool, bytes: Bytes) -> Action {
     Action::Write {
         slot,
-        backward: false,
+        backward,
         bytes: bytes.get(),
         finish: false,
     }
@@ -411,6 +437,7 @@ mod tests {
                 sizes,
                 messages,
                 requested: false,
+                request: None,
                 seed: None,
             },
             start: Time::ZERO + Duration::from_millis(5),
@@ -567,6 +594,66 @@ mod tests {
         };
         let waited = running.messages().windows(2).filter(waited).count();
         assert!(waited > 100, "{waited}");
+    }
+
+    /// Each request takes 7 ms to the sender, and each message 7 ms back.
+    #[test]
+    fn a_requested_message_takes_the_time_of_its_request_too() {
+        let way = Duration::from_millis(7);
+        for drawn_connections in [false, true] {
+            let size = SizeTable::fixed(Bytes::new(1_000));
+            let mut spec = spec(2, Arrivals::PerSecond(100.0), size, Some(50));
+            if let Workload::Messages { request, .. } = &mut spec.kind {
+                *request = Some(Bytes::new(100));
+            }
+            let spec = if drawn_connections { drawn(spec) } else { spec };
+            let mut running = WorkloadGenerator::new(spec, 1, 0).expect("a valid workload");
+            let (mut under_way, mut now) = (BTreeSet::new(), Time::ZERO);
+            let (mut writes, mut requests) = (0, 0);
+            loop {
+                let arrival = under_way
+                    .first()
+                    .map(|(at, ..): &(Time, u32, u32, bool)| *at);
+                let Some(at) = running.next_time().into_iter().chain(arrival).min() else {
+                    break;
+                };
+                now = at.max(now);
+                while let Some(first) = under_way.first().copied().filter(|first| first.0 <= now) {
+                    under_way.remove(&first);
+                    running.on_received(now, first.2, first.3);
+                }
+                while let Some(action) = running.poll(now) {
+                    match action {
+                        Action::Open { bytes, .. } => assert_eq!(bytes, Some(0)),
+                        Action::Write {
+                            slot,
+                            backward,
+                            bytes,
+                            ..
+                        } if bytes > 0 => {
+                            assert_eq!(bytes, if backward { 100 } else { 1_000 });
+                            writes += 1;
+                            requests += usize::from(backward);
+                            under_way.insert((now + way, writes, slot, backward));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            assert_eq!((requests, running.messages().len()), (50, 50));
+            assert!(running.has_ended());
+            for message in running.messages() {
+                // Requests follow each other on a drawn connection, and wait for one in a pool.
+                let from = if drawn_connections {
+                    message.arrived
+                } else {
+                    message.started
+                };
+                let took = message.finished.since(from).as_nanos();
+                let expected = (way + way).as_nanos();
+                assert!((expected..=expected + 1).contains(&took), "{message:?}");
+            }
+        }
     }
 
     #[test]

@@ -407,6 +407,22 @@ mod tests {
     }
 
     #[test]
+    fn the_reverse_direction_of_a_dumbbell_is_that_of_the_scenario() {
+        let text = "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\n\
+             rate = \"10mbit\"\nrtt = \"20ms\"\n\
+             reverse = { rate = \"1mbit\", queue = \"droptail:100p\" }\n[[workload]]\nbulk = {}\n";
+        let layout = layout(text).unwrap();
+        let (name, reverse) = &layout.links[1];
+        assert_eq!(
+            (name.as_str(), reverse.delay),
+            ("reverse", Duration::from_millis(10))
+        );
+        let mbit = ccplane_units::Rate::from_bits_per_sec(1_000_000);
+        assert_eq!(reverse.line, LineSpec::Constant(mbit));
+        assert_eq!(reverse.queue.to_string(), "droptail:100p");
+    }
+
+    #[test]
     fn bundles_both_ways_have_one_pair_of_sites() {
         let all = layout(&two_sites("[[bundle]]\nfrom = \"far\"\nto = \"near\"\n")).unwrap();
         assert_eq!(all.pairs.len(), 1);

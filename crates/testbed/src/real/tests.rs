@@ -637,7 +637,10 @@ fn paced_sources_and_messages_keep_their_connections() {
          [topology.dumbbell]\npairs = 2\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
          [[workload]]\nname = \"paced\"\nstop = \"2s\"\npaced = { rate = \"4mbit\" }\n\
          [[workload]]\nname = \"messages\"\nstop = \"2s\"\n\
-         messages = { connections = 2, rate = \"8mbit\", sizes = { fixed = \"20kB\" } }\n",
+         messages = { connections = 2, rate = \"8mbit\", sizes = { fixed = \"20kB\" } }\n\
+         [[workload]]\nname = \"requested\"\nstop = \"2s\"\n\
+         [workload.messages]\nconnections = { pick = \"random\", servers = 5 }\n\
+         rate = \"4mbit\"\nsizes = { fixed = \"20kB\" }\nrequest = \"100B\"\n",
     );
     let ran = on_tcp(&scenario);
     let paced = ran.workload("paced");
@@ -660,6 +663,20 @@ fn paced_sources_and_messages_keep_their_connections() {
             .completed
             .iter()
             .all(|one| one.took_ns >= one.waited_ns)
+    );
+    // A request and its message take a round trip.
+    let requested = ran.workload("requested");
+    assert_eq!(requested.unfinished, 0);
+    assert!(
+        requested.completed.len() > 20,
+        "{}",
+        requested.completed.len()
+    );
+    assert!(
+        requested
+            .completed
+            .iter()
+            .all(|one| one.took_ns >= 20_000_000)
     );
 }
 
