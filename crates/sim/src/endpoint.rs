@@ -339,6 +339,12 @@ impl<T: Tracer> Simulation<T> {
             Some(mut connection) => {
                 self.world
                     .require_proof_of(packet.end, packet.flow, &mut connection);
+                if let Some((bytes, finish)) = self.world.early_writes.remove(&packet.end) {
+                    connection.write(bytes);
+                    if finish {
+                        connection.finish();
+                    }
+                }
                 self.world.ends[packet.end as usize].connection = Some(connection);
                 self.pump(packet.end);
             }

@@ -113,12 +113,22 @@ impl World {
             DataDirection::Forward => (pair, pair + 1),
             DataDirection::Backward => (pair + 1, pair),
         };
-        let Some(connection) = &mut self.ends[writer as usize].connection else {
-            return false;
-        };
-        connection.write(bytes);
-        if finish {
-            connection.finish();
+        let connection = &mut self.ends[writer as usize].connection;
+        let is_connected = connection.is_some();
+        match connection {
+            Some(connection) => {
+                connection.write(bytes);
+                if finish {
+                    connection.finish();
+                }
+            }
+            // The accepting endpoint has its connection from the first segment on.
+            None if direction == DataDirection::Backward => {
+                let (early, ends) = self.early_writes.entry(writer).or_default();
+                *early = early.saturating_add(bytes);
+                *ends |= finish;
+            }
+            None => return false,
         }
         let end = &mut self.ends[reader as usize];
         let received = end
@@ -143,8 +153,10 @@ impl World {
             };
             self.ends[writer as usize].control = self.add_native(native);
         }
-        self.events
-            .push_end(self.now, EventKind::Kick, flow.0, writer);
+        if is_connected {
+            self.events
+                .push_end(self.now, EventKind::Kick, flow.0, writer);
+        }
         true
     }
 
@@ -342,6 +354,7 @@ impl World {
             end.connection = None;
             end.flow = NO_INDEX;
             self.writes.remove(&place);
+            self.early_writes.remove(&place);
             if end.has_flag(FlowEndpoint::QUEUED) {
                 self.nics[end.nic as usize]
                     .waiting

@@ -71,6 +71,9 @@ pub struct World {
     /// Per receiving endpoint: stream offsets of the ends of all writes after
     /// [`FlowEndpoint::written`].
     pub(crate) writes: BTreeMap<u32, VecDeque<u64>>,
+    /// Per accepting endpoint that has no connection yet: bytes to write once it has one, and true
+    /// if the stream ends after them.
+    pub(crate) early_writes: BTreeMap<u32, (u64, bool)>,
     /// Free slots for pairs of endpoints.
     pub(crate) free_ends: Vec<u32>,
     pub(crate) flows: Vec<SimFlow>,
@@ -126,6 +129,7 @@ impl World {
             nic_of,
             ends: Vec::new(),
             writes: BTreeMap::new(),
+            early_writes: BTreeMap::new(),
             free_ends: Vec::new(),
             flows: Vec::new(),
             unfinished: 0,

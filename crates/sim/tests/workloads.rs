@@ -327,6 +327,32 @@ fn a_run_can_wait_for_workloads() {
     assert_eq!(sim.now(), now);
 }
 
+/// The first requests are due before the connections are open, and wait for them.
+#[test]
+fn a_requested_message_takes_a_round_trip() {
+    for policy in [ConnectionPolicy::Last, ConnectionPolicy::Random] {
+        let mut sim = dumbbell(1, 1);
+        let messages = Workload::Messages {
+            connections: 2,
+            policy,
+            arrivals: Arrivals::PerSecond(1_000.0),
+            sizes: SizeTable::fixed(Bytes::new(1_000)),
+            messages: Some(100),
+            requested: false,
+            request: Some(Bytes::new(100)),
+            seed: None,
+        };
+        let spec = spec(&sim, 1, messages);
+        let workload = add(&mut sim, spec);
+        assert!(run_workloads(&mut sim, &[workload], at(60_000)));
+        let served = sim.workload(workload).expect("exists").messages();
+        assert_eq!(served.len(), 100);
+        assert!(served.first().is_some_and(|first| first.arrived < at(10)));
+        let took = |m: &DeliveredMessage| m.finished.since(m.arrived);
+        assert!(served.iter().all(|m| took(m) >= ms(20)), "{served:?}");
+    }
+}
+
 /// Messages on one connection form one stream: a burst takes its transmission time and one one-way
 /// delay, and the end of each message is reported.
 #[test]

@@ -250,6 +250,9 @@ impl MessageWorkload {
             }
             return;
         }
+        if self.request.is_some() && connection.answered == 0 {
+            return;
+        }
         let Some(message) = connection.written.pop_front() else {
             return;
         };
