@@ -22,7 +22,7 @@ use crate::scenario::{Scenario, Seeds};
 pub use episode::Episode;
 use job::Job;
 pub use job::broken;
-pub use stamps::put_stamps;
+pub use stamps::{put_stamps, stamp_model};
 
 /// Simulator backend. It makes as many runs in parallel as there are threads.
 #[derive(Clone, Debug, Default)]

@@ -2,9 +2,11 @@
 //! of known length. `papers/dx/accuracy.py` computes the accuracy of the measured delays.
 
 mod real;
+mod segments;
 mod simulated;
+mod switch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::StampErrors;
@@ -23,6 +25,13 @@ pub(crate) const PROGRAM: Program = Program {
 };
 
 const SEED: u64 = 1;
+
+/// Run of slides 19 and 20.
+const SATURATED: &str = "saturated";
+
+/// Headers have 68 bytes, 16 of them timestamps.
+const DATA_BYTES: u32 = 1_500;
+const ACK_BYTES: u32 = 68;
 
 #[derive(Serialize)]
 struct Run {
@@ -53,6 +62,33 @@ struct Probe {
     measured: i64,
 }
 
+/// Packet of the connection that saturates the link (slides 19 and 20): its delay in the switch's
+/// queue, and the values that its sender computes from time stamps. All times are in ns.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct SwitchSample {
+    run: &'static str,
+    /// Arrival at the queue.
+    at: i64,
+    /// Packets of the other sender that arrived at the queue before this one.
+    probes: u64,
+    truth: i64,
+    /// Queueing delay by exact stamps and by models of the clocks, in the simulator.
+    exact: Option<i64>,
+    hardware: Option<i64>,
+    software: Option<i64>,
+    /// One-way delay by the kernel's stamps, on real packets.
+    kernel: Option<i64>,
+}
+
+/// Results of a datapath.
+struct Measured {
+    exchanges: Vec<Exchange>,
+    probes: Vec<Probe>,
+    saturated: Vec<SwitchSample>,
+    /// Disturbances of the machine, by run.
+    disturbances: BTreeMap<&'static str, String>,
+}
+
 fn measure(
     options: &Options,
     datapath: Datapath,
@@ -61,7 +97,7 @@ fn measure(
 ) -> Result<Tables, Error> {
     let length = |full, quick| Duration::from_millis(if options.quick { quick } else { full });
     let mut tables = Tables::default();
-    let (exchanges, probes, disturbances) = match datapath {
+    let measured = match datapath {
         Datapath::Sim => {
             let broken = simulations::broken("stamps", SEED, "dx-accuracy");
             let (exchanges, mut probes) =
@@ -74,27 +110,49 @@ fn measure(
                 let length = length(10_000, 3_000);
                 probes.extend(simulated::probes(run, &stamps, SEED, length).map_err(&broken)?);
             }
-            (exchanges, probes, None)
+            Measured {
+                exchanges,
+                probes,
+                saturated: switch::samples(SEED, length(10_000, 1_000)).map_err(&broken)?,
+                disturbances: BTreeMap::new(),
+            }
         }
         Datapath::Linux => {
+            let cancelled = |share, what| {
+                progress.on_progress(share, what);
+                match progress.is_cancelled() {
+                    true => Err(Error::Interrupted),
+                    false => Ok(()),
+                }
+            };
             let exchanges = real::direct(length(20_000, 2_000))?;
-            progress.on_progress(0.5, "a known queue");
-            if progress.is_cancelled() {
-                return Err(Error::Interrupted);
+            cancelled(0.4, "a saturated link")?;
+            let (saturated, of_saturated) = segments::samples(length(30_000, 3_000))?;
+            cancelled(0.6, "a known queue")?;
+            let (probes, of_probes) = real::emulated(length(60_000, 5_000))?;
+            let disturbances = [(SATURATED, of_saturated), (real::EMULATOR, of_probes)];
+            Measured {
+                exchanges,
+                probes,
+                saturated,
+                disturbances: disturbances
+                    .into_iter()
+                    .filter_map(|(run, cell)| Some((run, cell?)))
+                    .collect(),
             }
-            let (probes, disturbances) = real::emulated(length(60_000, 5_000))?;
-            (exchanges, probes, disturbances)
         }
     };
-    tables.add("exchanges", &exchanges)?;
-    tables.add("probes", &probes)?;
-    let runs = exchanges.iter().map(|exchange| exchange.run);
-    let runs: BTreeSet<&str> = runs.chain(probes.iter().map(|probe| probe.run)).collect();
+    tables.add("exchanges", &measured.exchanges)?;
+    tables.add("probes", &measured.probes)?;
+    tables.add(SATURATED, &measured.saturated)?;
+    let runs = measured.exchanges.iter().map(|exchange| exchange.run);
+    let runs = runs.chain(measured.probes.iter().map(|probe| probe.run));
+    let runs: BTreeSet<&str> = runs.chain([SATURATED]).collect();
     let clocks = hardware_clocks();
     let run = |run| Run {
         run,
         hardware_clocks: clocks.clone(),
-        disturbances: disturbances.clone().filter(|_| run == real::EMULATOR),
+        disturbances: measured.disturbances.get(run).cloned(),
     };
     tables.add("runs", &runs.into_iter().map(run).collect::<Vec<_>>())?;
     Ok(tables)

@@ -17,21 +17,25 @@ pub fn put_stamps(
     hosts: impl Iterator<Item = NodeId>,
 ) -> Result<(), SimError> {
     for host in hosts {
-        let mut draw = Pcg64::new(u128::from(sim.seed()), CLOCK_STREAM + host.index() as u128);
-        // Uniform from -1 to 1.
-        let mut drawn = || (draw.next_u64() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
-        let model = StampModel {
-            jitter: stamps.jitter,
-            shape: match stamps.shape {
-                scenario::JitterShape::Exponential => JitterShape::Exponential,
-                scenario::JitterShape::Normal => JitterShape::Normal,
-            },
-            batch: stamps.batch,
-            offset_ns: (stamps.offset.as_nanos() as f64 * drawn()) as i64,
-            drift_ppb: (f64::from(stamps.drift_ppb) * drawn()) as i64,
-            calibrate: stamps.calibrate,
-        };
-        sim.set_stamps(host, model)?;
+        sim.set_stamps(host, stamp_model(stamps, sim.seed(), host.index()))?;
     }
     Ok(())
+}
+
+/// Returns the error model of the time stamps of the host with this index.
+pub fn stamp_model(stamps: &StampErrors, seed: u64, host: usize) -> StampModel {
+    let mut draw = Pcg64::new(u128::from(seed), CLOCK_STREAM + host as u128);
+    // Uniform from -1 to 1.
+    let mut drawn = || (draw.next_u64() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
+    StampModel {
+        jitter: stamps.jitter,
+        shape: match stamps.shape {
+            scenario::JitterShape::Exponential => JitterShape::Exponential,
+            scenario::JitterShape::Normal => JitterShape::Normal,
+        },
+        batch: stamps.batch,
+        offset_ns: (stamps.offset.as_nanos() as f64 * drawn()) as i64,
+        drift_ppb: (f64::from(stamps.drift_ppb) * drawn()) as i64,
+        calibrate: stamps.calibrate,
+    }
 }

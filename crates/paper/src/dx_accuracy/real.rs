@@ -31,14 +31,16 @@ use crate::program::disturbances_cell;
 const WRITE_BYTES: usize = 16 << 10;
 const WRITE_INTERVAL_NS: u64 = 131_072;
 /// Payload of a datagram that fills a packet.
-const PAYLOAD_BYTES: usize = 1_472;
+pub(super) const PAYLOAD_BYTES: usize = 1_472;
 const RECEIVE_TIMEOUT_MS: u16 = 20;
 /// If no other socket stamps arrivals, the kernel enables it a little later.
-const ENABLE_NS: u64 = 50_000_000;
-const DRAIN_NS: u64 = 100_000_000;
+pub(super) const ENABLE_NS: u64 = 50_000_000;
+pub(super) const DRAIN_NS: u64 = 100_000_000;
 /// Of linux/net_tstamp.h, and the values of `ee_info` in linux/errqueue.h.
+pub(super) const SOF_TIMESTAMPING_TX_SOFTWARE: u32 = 1 << 1;
 const SOF_TIMESTAMPING_TX_SCHED: u32 = 1 << 8;
 const SOF_TIMESTAMPING_TX_ACK: u32 = 1 << 9;
+pub(super) const SCM_TSTAMP_SND: u32 = 0;
 const SCM_TSTAMP_SCHED: u32 = 1;
 const SCM_TSTAMP_ACK: u32 = 2;
 
@@ -70,25 +72,11 @@ pub(super) fn direct(length: Duration) -> Result<Vec<Exchange>, Error> {
     Ok([writes, datagrams].concat())
 }
 
-/// Slides 18 to 20: a packet every 25 ms through a queue that the connection fills after the first
-/// half second. Returns the packets, whose delays include constants, and disturbances.
+/// The roles of slides 18 to 20 exchanged: a packet every 25 ms through a queue that the connection
+/// fills after the first half second. Returns the packets, whose delays include constants, and
+/// disturbances.
 pub(super) fn emulated(length: Duration) -> Result<(Vec<Probe>, Option<String>), Error> {
-    let link = |line| LinkConfig {
-        line,
-        delay: Duration::from_millis(1),
-        queue: QueueSpec::DropTail(Size::Packets(250)),
-        ..LinkConfig::default()
-    };
-    let emulator = Emulator::start(EmuConfig {
-        // A packet takes 120 µs, far longer than the emulator is late.
-        forward: link(LineSpec::Constant(Rate::from_bits_per_sec(100_000_000))),
-        reverse: link(LineSpec::Unlimited),
-        timing: Timing::Precise,
-        // Segments that the kernel passes on together would share a timestamp.
-        gso: Gso::Off,
-        ..EmuConfig::default()
-    })
-    .map_err(|error| BackendError::from_emulator(error, false))?;
+    let emulator = start_emulator()?;
     let watch = MachineWatch::start();
     let phase = Phase {
         run: EMULATOR,
@@ -116,6 +104,26 @@ pub(super) fn emulated(length: Duration) -> Result<(Vec<Probe>, Option<String>),
     };
     let disturbances = disturbances_cell(&disturbances);
     Ok((known.map(probe).collect(), disturbances))
+}
+
+/// Starts an emulator of 100 Mbit/s with a known queue.
+pub(super) fn start_emulator() -> Result<Emulator, Error> {
+    let link = |line| LinkConfig {
+        line,
+        delay: Duration::from_millis(1),
+        queue: QueueSpec::DropTail(Size::Packets(250)),
+        ..LinkConfig::default()
+    };
+    let emulator = Emulator::start(EmuConfig {
+        // A packet takes 120 µs, far longer than the emulator is late.
+        forward: link(LineSpec::Constant(Rate::from_bits_per_sec(100_000_000))),
+        reverse: link(LineSpec::Unlimited),
+        timing: Timing::Precise,
+        // Segments that the kernel passes on together would share a timestamp.
+        gso: Gso::Off,
+        ..EmuConfig::default()
+    });
+    emulator.map_err(|error| BackendError::from_emulator(error, false))
 }
 
 /// Sends the datagrams of each phase for `length`, next to a connection that writes from a time on
@@ -163,7 +171,7 @@ fn traffic(
     measured.map_err(Error::traffic(ACTION, ""))
 }
 
-fn joined<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
+pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
     let panicked = |_| Err(io::Error::other("a thread panicked"));
     thread.join().unwrap_or_else(panicked)
 }
@@ -264,11 +272,7 @@ fn write(
     [start, interval]: [u64; 2],
     stop: &AtomicBool,
 ) -> io::Result<Vec<Exchange>> {
-    use TimestampingFlag as F;
-    let kinds = F::from_bits_retain(SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_TX_ACK);
-    let numbered = F::SOF_TIMESTAMPING_OPT_ID | F::SOF_TIMESTAMPING_OPT_TSONLY;
-    let flags = F::SOF_TIMESTAMPING_SOFTWARE | kinds | numbered;
-    setsockopt(&stream, sockopt::Timestamping, &flags)?;
+    stamp_departures(stream, SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_TX_ACK)?;
     let (mut scheduled, mut writes) = (BTreeMap::new(), Vec::new());
     let mut next = monotonic_ns() + start;
     wait_until(next);
@@ -293,8 +297,16 @@ fn write(
     Ok(writes)
 }
 
+/// Requests these timestamps of each write.
+pub(super) fn stamp_departures(stream: &TcpStream, kinds: u32) -> io::Result<()> {
+    use TimestampingFlag as F;
+    let numbered = F::SOF_TIMESTAMPING_OPT_ID | F::SOF_TIMESTAMPING_OPT_TSONLY;
+    let flags = F::SOF_TIMESTAMPING_SOFTWARE | F::from_bits_retain(kinds) | numbered;
+    Ok(setsockopt(stream, sockopt::Timestamping, &flags)?)
+}
+
 /// Reads the timestamps on a socket's error queue: kind, last byte, and ns.
-fn reports(stream: &TcpStream, mut take: impl FnMut(u32, u32, i64)) {
+pub(super) fn reports(stream: &TcpStream, mut take: impl FnMut(u32, u32, i64)) {
     let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
     loop {
         let (mut contents, mut control) = ([0; 8], vec![0; 512]);
@@ -316,7 +328,7 @@ fn reports(stream: &TcpStream, mut take: impl FnMut(u32, u32, i64)) {
     }
 }
 
-fn nanos(time: TimeSpec) -> i64 {
+pub(super) fn nanos(time: TimeSpec) -> i64 {
     time.tv_sec() * 1_000_000_000 + time.tv_nsec()
 }
 

@@ -17,16 +17,12 @@ use ccplane_sim::{
 use ccplane_transport::{Native, SegmentKind};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use super::{Exchange, Probe};
+use super::{ACK_BYTES, DATA_BYTES, Exchange, Probe};
 
 const RATE_10G: Rate = Rate::from_bits_per_sec(10_000_000_000);
 const RATE_1G: Rate = Rate::from_bits_per_sec(1_000_000_000);
 /// Delay of the connection's link.
 const DELAY: Duration = Duration::from_micros(5);
-
-/// Headers have 68 bytes, 16 of them timestamps.
-const DATA_BYTES: u32 = 1_500;
-const ACK_BYTES: u32 = 68;
 
 const EXACT: StampModel = StampModel::EXACT;
 /// Passage between TCP and the driver. The four passages of a round trip have a 99th percentile of
@@ -214,8 +210,8 @@ impl Tracer for PacketLog {
     }
 }
 
-/// Slides 18 to 20: a packet every 25 ms through a queue that another sender fills. Returns the
-/// waiting times of the packets.
+/// The roles of slides 18 to 20 exchanged: a packet every 25 ms through a long queue that another
+/// sender fills. Returns the waiting times of the packets.
 pub(super) fn probes(
     run: &'static str,
     stamps: &StampErrors,
