@@ -113,7 +113,9 @@ fn traffic(ends: &TrafficEnds, length: Duration) -> Result<Traffic, Error> {
         let (departures, arrivals) = thread::scope(|scope| {
             let writer = scope.spawn(|| write(&sender, segment_bytes, WRITE_INTERVAL_NS, stop));
             let reader = scope.spawn(|| read(&receiver, segment_bytes, stop));
-            let sent = send_probes(length, || prober.send_to(&[0; PAYLOAD_BYTES], probe_address));
+            let sent = send_probes(length, || {
+                prober.send_to(&[0; PAYLOAD_BYTES], probe_address)
+            });
             stop.store(true, Ordering::Relaxed);
             // The last segments are still in the queue.
             wait_until(monotonic_ns() + DRAIN_NS);
@@ -137,8 +139,8 @@ fn prepare(sender: &TcpStream, receiver: &TcpStream) -> io::Result<usize> {
     sender.set_nodelay(true)?;
     stamp_departures(sender, SOF_TIMESTAMPING_TX_SOFTWARE)?;
     receiver.set_read_timeout(Some(READ_TIMEOUT))?;
-    let arrivals =
-        TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE | TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE;
+    let arrivals = TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
+        | TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE;
     setsockopt(receiver, sockopt::Timestamping, &arrivals)?;
     Ok(getsockopt(sender, sockopt::TcpMaxSeg)? as usize)
 }
@@ -170,8 +172,9 @@ fn write(
         reports(stream, |kind, last_byte, ns| {
             // Segments of a burst share the timestamp of the last one. A retransmission keeps its
             // first time.
-            let index = last_byte as usize / segment_bytes;
-            if let (SCM_TSTAMP_SND, Some(time @ 0)) = (kind, departures.get_mut(index)) {
+            let first = departures.get_mut(last_byte as usize / segment_bytes);
+            let first = first.filter(|time| kind == SCM_TSTAMP_SND && **time == 0);
+            if let Some(time) = first {
                 *time = ns;
             }
         });
@@ -198,10 +201,14 @@ fn read(stream: &TcpStream, segment_bytes: usize, stop: &AtomicBool) -> io::Resu
         if received.bytes == 0 {
             break;
         }
-        let stamp = received.cmsgs().into_iter().flatten().find_map(|message| match message {
-            ControlMessageOwned::ScmTimestampsns(stamps) => Some(nanos(stamps.system)),
-            _ => None,
-        });
+        let stamp = received
+            .cmsgs()
+            .into_iter()
+            .flatten()
+            .find_map(|message| match message {
+                ControlMessageOwned::ScmTimestampsns(stamps) => Some(nanos(stamps.system)),
+                _ => None,
+            });
         position += received.bytes;
         arrivals.resize(position / segment_bytes, 0);
         let whole = position % segment_bytes == 0;

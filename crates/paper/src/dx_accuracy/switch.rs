@@ -37,8 +37,8 @@ pub(super) fn samples(seed: u64, length: Duration) -> Result<Vec<SwitchSample>, 
     let hardware = measured(StampErrors::HARDWARE_TIMESTAMPS);
     let software = measured(StampErrors::SOFTWARE_TIMESTAMPS);
     let all = passages.iter().zip(exact).zip(hardware).zip(software);
-    Ok(
-        all.map(|(((passage, exact), hardware), software)| SwitchSample {
+    Ok(all
+        .map(|(((passage, exact), hardware), software)| SwitchSample {
             run: SATURATED,
             at: passage.queued.as_nanos() as i64,
             probes: passage.probes,
@@ -48,8 +48,7 @@ pub(super) fn samples(seed: u64, length: Duration) -> Result<Vec<SwitchSample>, 
             software,
             kernel: None,
         })
-        .collect(),
-    )
+        .collect())
 }
 
 /// Returns the queueing delay of each packet as ccplane computes it at sender 1, ns, if the hosts'
@@ -82,9 +81,7 @@ fn queue_delays(passages: &[Passage], stamps: &StampErrors, seed: u64) -> Vec<Op
         };
         let valid = one_way.sample(now, &stamps);
         let queue = one_way.queue_delay(now, Duration::ZERO);
-        queue
-            .filter(|_| valid)
-            .map(|queue| queue.as_nanos() as i64)
+        queue.filter(|_| valid).map(|queue| queue.as_nanos() as i64)
     };
     passages.iter().map(delay).collect()
 }
