@@ -74,7 +74,8 @@ pub(super) fn samples(length: Duration) -> Result<(Vec<SwitchSample>, Option<Str
     if !complete {
         let (log, sent) = (segments.len(), traffic.departures.len());
         disturbances.push(format!(
-            "the emulator's log has {log} segments of {sent} that were written, so none was compared"
+            "the emulator's log has {log} segments of {sent} that were written, so none was \
+             compared"
         ));
     }
     let stamps = traffic.departures.iter().zip(&traffic.arrivals);
@@ -165,7 +166,7 @@ fn write(
     stop: &AtomicBool,
 ) -> io::Result<Vec<i64>> {
     let segment = vec![0; segment_bytes];
-    let mut departures = Vec::new();
+    let mut departures: Vec<i64> = Vec::new();
     let mut next = monotonic_ns();
     while !stop.load(Ordering::Relaxed) && stream.write_all(&segment).is_ok() {
         departures.push(0);
