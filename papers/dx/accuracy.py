@@ -193,8 +193,9 @@ for name, own in (probes | (read("probes", "linux") if real else {})).items():
     errors = [quantile((measured - truth).abs(), share) for share in (0.5, 0.99, 1)]
     p50, p99, worst = (error / packet_us for error in errors)
     key, slide = ("accuracy", "matches packet by packet (slide 20)") if emulated else (f"accuracy_sim_{name}", "")
-    paper.compare(f"{key}_p50_packets", f"roles exchanged: error of the queueing delay in packets, median, {where}", p50,
-                  slide, at_most={"exact": 0, "emulator": 1}.get(name))
+    paper.compare(f"{key}_p50_packets",
+                  f"roles exchanged: error of the queueing delay in packets, median, {where}", p50, slide,
+                  at_most={"exact": 0, "emulator": 1}.get(name))
     paper.record(f"{key}_p99_packets" if emulated else f"{key}_worst_packets", p99 if emulated else worst)
     rows.append([where, len(own), cell(truth.max(), 0), *map(cell, errors), cell(packet_us, 1)])
     if name in ("exact", "emulator"):
