@@ -104,6 +104,7 @@ const EMBEDDED: &[EmbeddedScript] = embedded![
     "dx/senders": "dx/senders.toml";
     "dx/convergence": "dx/convergence.toml";
     "dx/noise": "dx/noise.toml";
+    "dx/stack-noise": "dx/stack-noise.toml";
     "dx/fairness": "dx/fairness.toml";
     "rc3/model": "rc3/model.toml";
     "rc3/internet2":;

@@ -52,13 +52,14 @@ pub(super) const DX: Experiment = Experiment {
 };
 
 /// In the paper's order.
-const DX_PARTS: [&str; 7] = [
+const DX_PARTS: [&str; 8] = [
     "dx-accuracy",
     "dx-testbed",
     "dx-fattree",
     "dx-senders",
     "dx-convergence",
     "dx-noise",
+    "dx-stack-noise",
     "dx-fairness",
 ];
 
