@@ -79,8 +79,6 @@ pub(super) fn samples(length: Duration) -> Result<(Vec<SwitchSample>, Option<Str
         ));
     }
     let stamps = traffic.departures.iter().zip(&traffic.arrivals);
-    let known = segments.iter().zip(stamps).filter(|_| complete);
-    let known = known.filter(|(_, (sent, arrived))| **sent != 0 && **arrived != 0);
     let sample = |(record, (sent, arrived)): (&&PacketRecord, (&i64, &i64))| SwitchSample {
         run: SATURATED,
         at: record.arrived.as_nanos() as i64,
@@ -89,9 +87,9 @@ pub(super) fn samples(length: Duration) -> Result<(Vec<SwitchSample>, Option<Str
         exact: None,
         hardware: None,
         software: None,
-        kernel: Some(arrived - sent),
+        kernel: (complete && *sent != 0 && *arrived != 0).then(|| arrived - sent),
     };
-    let samples = known.map(sample).collect();
+    let samples = segments.iter().zip(stamps).map(sample).collect();
     Ok((samples, disturbances_cell(&disturbances)))
 }
 
