@@ -87,7 +87,7 @@ def slides(place, kind, packet_us):
 KINDS = [("sim", kind, 12, f"simulated, 1 Gbit/s, {kind}{like} time stamps")
          for kind, like in (("exact", ""), ("hardware", "-like"), ("software", "-like"))]
 KINDS += [("linux", "kernel", 120, "real packets, 100 Mbit/s, the kernel's time stamps")] if real else []
-rows, (figure, (time_axis, error_axis)) = [], plt.subplots(1, 2, figsize=(8, 3.3))
+rows, (figure, (time_axis, near_axis, error_axis)) = [], plt.subplots(1, 3, figsize=(10, 3.3))
 for place, kind, packet_us, where in KINDS:
     packets, found = slides(place, kind, packet_us)
     key, matches = f"slides_{kind}", "matches the switch (slide 20)"
@@ -106,19 +106,24 @@ for place, kind, packet_us, where in KINDS:
                    for name in ("hits", "false_alarms", "detected")), cell(found.get("step_packets"))])
     if packets is None:
         continue
-    error_axis.plot(*distribution(packets["error"], 400), label=where)
+    short = "real packets" if place == "linux" else kind + ("" if kind == "exact" else "-like")
+    error_axis.plot(*distribution(packets["error"], 400), label=short)
     if place == "sim":
-        # The delayed packets of sender 1 and every tenth of the others.
+        # The delayed packets of sender 1 and every tenth of the others, and all around the second packet of sender 2.
         shown = packets.with_row_index().filter(pl.col("delayed") | (pl.col("index") % 10 == 0))
-        own = shown.filter(pl.col("probes").is_between(1, 3))
-        if kind == "exact":
-            time_axis.plot(own["at_ms"], own["truth"] / packet_us, "k-", label="switch's queue", zorder=3, linewidth=1)
-        else:
-            time_axis.plot(own["at_ms"], own["measured"] / packet_us, ".", markersize=1, label=f"measured, {kind}-like")
-time_axis.set(xlabel="ms", ylabel="queueing delay, packets", title="three packets of sender 2, simulated")
-time_axis.legend(markerscale=4)
+        start = packets.filter(pl.col("probes") >= 2)["at_ms"].min() or 0.0
+        for axis, own in ((time_axis, shown.filter(pl.col("probes").is_between(1, 3))),
+                          (near_axis, packets.filter((pl.col("at_ms") - start).is_between(-0.1, 0.25)))):
+            if kind == "exact":
+                axis.plot(own["at_ms"], own["truth"] / packet_us, "k-", label="switch's queue", zorder=4, linewidth=1)
+            else:
+                axis.plot(own["at_ms"], own["measured"] / packet_us, ".", label=f"measured, {kind}-like",
+                          markersize=1 if axis is time_axis else 4, zorder=3 if kind == "hardware" else 2)
+for axis, title in ((time_axis, "three packets of sender 2, simulated"), (near_axis, "the second one")):
+    axis.set(xlabel="ms", ylabel="queueing delay, packets", title=title, ylim=(-0.1, 2.5))
+near_axis.legend(fontsize=7)
 error_axis.set(xlabel="error, packets", ylabel="share of packets", xlim=(-1.5, 2.5))
-error_axis.legend(fontsize=7)
+error_axis.legend(fontsize=7, loc="lower right")
 paper.figure(figure, "Slides 19 and 20: sender 1 saturates the link and measures, sender 2 sends a packet every 25 ms. "
              "Right: distribution of the error, in packets of the link")
 paper.table("Slides 19 and 20: error of the queueing delay that sender 1 measures, in packets of the link; delayed "
