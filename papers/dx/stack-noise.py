@@ -70,9 +70,10 @@ def crossing(points, target):
 groups = sorted({key[1:3] for key in found if key[1] is not None}, key=lambda group: (group[1], group[0]))
 sizes = sorted({key[3] for key in found if key[3] is not None})
 titles = {group: f"{group[0]} noise" + (f", batches of {group[1]:g} µs" if group[1] else "") for group in groups}
-figure, panels = plt.subplots(1, len(groups), sharey=True, squeeze=False, figsize=(3 * len(groups) + 2, 3.8))
+wide, high = min(len(groups), 2), math.ceil(len(groups) / 2)
+figure, panels = plt.subplots(high, wide, sharex=True, sharey=True, squeeze=False, figsize=(4 * wide, 2.6 * high + 0.8))
 rows, reached = [], {}
-for axis, (shape, batch) in zip(panels[0], groups):
+for axis, (shape, batch) in zip(panels.flat, groups):
     for case, label in LABELS.items():
         points = [(noise, ratio(found.get((case, shape, batch, noise)))) for noise in sizes]
         name = f"{case}_{shape}" + ("_batch" if batch else "")
@@ -106,9 +107,14 @@ for axis, (shape, batch) in zip(panels[0], groups):
     for target, style in zip(PUBLISHED, (":", "--")):
         axis.axhline(target, color="0.4", linestyle=style, linewidth=1, label=PUBLISHED[target])
     axis.axvline(SLIDE_8_US, color="0.7", linestyle="-.", linewidth=1, label="slide 8's stack")
-    axis.set(title=titles[shape, batch], xlabel="noise of each time stamp, µs", yscale="log")
-    axis.set_xscale("symlog", linthresh=0.2)
-panels[0][0].set_ylabel("median delay, DCTCP / DX")
+    axis.set(title=titles[shape, batch], yscale="log")
+    # Linear up to the smallest noise, so that 0 has a place.
+    axis.set_xscale("symlog", linthresh=sizes[1] if len(sizes) > 1 else 1)
+    axis.set_xlim(-0.2 * sizes[1] if len(sizes) > 1 else None, 1.3 * sizes[-1])
+for axis in panels[-1]:
+    axis.set_xlabel("noise of each time stamp, µs")
+for axis in panels[:, 0]:
+    axis.set_ylabel("median delay, DCTCP / DX")
 figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 paper.figure(figure, "Ratio of the median queueing delays over the noise of the time stamps, 10 Gbit/s, 100 µs, two "
              "flows; the diamonds are the noise at which it is the paper's ratio. A curve ends where the link is used "
