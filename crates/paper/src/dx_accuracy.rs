@@ -2,6 +2,7 @@
 //! of known length. `papers/dx/accuracy.py` computes the accuracy of the measured delays.
 
 mod real;
+mod rows;
 mod segments;
 mod simulated;
 mod switch;
@@ -13,6 +14,8 @@ use ccplane_lab::scenario::StampErrors;
 use ccplane_lab::{Error, Progress};
 use ccplane_units::Duration;
 use serde::Serialize;
+
+use rows::{Exchange, Probe, SATURATED, SwitchSample};
 
 use crate::program::{Program, Tables};
 use crate::{Datapath, Options, simulations};
@@ -26,58 +29,12 @@ pub(crate) const PROGRAM: Program = Program {
 
 const SEED: u64 = 1;
 
-/// Run of slides 19 and 20.
-const SATURATED: &str = "saturated";
-
-/// Headers have 68 bytes, 16 of them timestamps.
-const DATA_BYTES: u32 = 1_500;
-const ACK_BYTES: u32 = 68;
-
 #[derive(Serialize)]
 struct Run {
     run: &'static str,
     /// Interfaces of this host that can stamp every packet in hardware: `eth0 on, eth1 off`.
     hardware_clocks: String,
     disturbances: Option<String>,
-}
-
-/// Timestamps of a packet and of its answer, ns, with the names of NTP; 0 on real packets if
-/// unknown.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Exchange {
-    run: &'static str,
-    t1: i64,
-    t2: i64,
-    t3: i64,
-    t4: i64,
-    /// Round trip in user space.
-    user: Option<i64>,
-}
-
-/// Queueing delay of a packet and its measured value, ns.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Probe {
-    run: &'static str,
-    truth: i64,
-    measured: i64,
-}
-
-/// Packet of the connection that saturates the link (slides 19 and 20): its delay in the switch's
-/// queue, and the values that its sender computes from time stamps. All times are in ns.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct SwitchSample {
-    run: &'static str,
-    /// Arrival at the queue.
-    at: i64,
-    /// Packets of the other sender that arrived at the queue before this one.
-    probes: u64,
-    truth: i64,
-    /// Queueing delay by exact stamps and by models of the clocks, in the simulator.
-    exact: Option<i64>,
-    hardware: Option<i64>,
-    software: Option<i64>,
-    /// One-way delay by the kernel's stamps, on real packets.
-    kernel: Option<i64>,
 }
 
 /// Results of a datapath.

@@ -24,7 +24,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Exchange, Probe};
+use super::rows::{Exchange, Probe};
 use crate::program::disturbances_cell;
 
 /// The connection writes at 1 Gbit/s, far below the capacity of virtual devices.

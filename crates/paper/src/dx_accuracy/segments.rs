@@ -28,7 +28,7 @@ use super::real::{
     DRAIN_NS, ENABLE_NS, PAYLOAD_BYTES, SCM_TSTAMP_SND, SOF_TIMESTAMPING_TX_SOFTWARE, joined,
     nanos, reports, stamp_departures, start_emulator,
 };
-use super::{SATURATED, SwitchSample};
+use super::rows::{SATURATED, SwitchSample};
 use crate::program::disturbances_cell;
 
 /// A packet takes 120 µs, so the connection fills 99 % of the link. The rest drains the queue

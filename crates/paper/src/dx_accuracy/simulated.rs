@@ -17,7 +17,7 @@ use ccplane_sim::{
 use ccplane_transport::{Native, SegmentKind};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use super::{ACK_BYTES, DATA_BYTES, Exchange, Probe};
+use super::rows::{ACK_BYTES, DATA_BYTES, Exchange, Probe};
 
 const RATE_10G: Rate = Rate::from_bits_per_sec(10_000_000_000);
 const RATE_1G: Rate = Rate::from_bits_per_sec(1_000_000_000);

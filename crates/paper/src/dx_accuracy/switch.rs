@@ -17,7 +17,7 @@ use ccplane_sim::{
 use ccplane_transport::{Native, SegmentKind};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use super::{ACK_BYTES, DATA_BYTES, Exchange, SATURATED, SwitchSample};
+use super::rows::{ACK_BYTES, DATA_BYTES, Exchange, SATURATED, SwitchSample};
 
 const RATE: Rate = Rate::from_bits_per_sec(1_000_000_000);
 /// Delay of each of the four links of a round trip. With 12 µs per packet on two links and 0.544 µs
