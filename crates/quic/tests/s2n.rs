@@ -69,15 +69,21 @@ async fn data_arrives_under_every_kind_of_algorithm() {
 
 #[tokio::test]
 async fn an_ordered_rate_is_kept() {
-    let parameters = Parameters::new()
-        .with("rate", "40mbit")
-        .with("cwnd", "500p");
-    let plane = plane("constant", &parameters);
-    let begun = Instant::now();
-    carry(&plane, 5_000_000).await;
-    // The stream alone takes one second at that rate.
-    let seconds = begun.elapsed().as_secs_f64();
-    assert!((0.95..3.0).contains(&seconds), "{seconds:.3} s");
+    let window = Parameters::new().with("cwnd", "500p");
+    let seconds = async |parameters| {
+        let plane = plane("constant", parameters);
+        let begun = Instant::now();
+        carry(&plane, 5_000_000).await;
+        begun.elapsed().as_secs_f64()
+    };
+    let unpaced = seconds(&window).await;
+    let paced = seconds(&window.clone().with("rate", "40mbit")).await;
+    // The stream alone takes one second at that rate. A busy machine takes longer, also without a
+    // rate.
+    assert!(
+        paced > 0.95 && paced < 2.0 + 3.0 * unpaced,
+        "{paced:.3} s, and {unpaced:.3} s without a rate"
+    );
 }
 
 #[tokio::test]
