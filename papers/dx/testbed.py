@@ -25,12 +25,12 @@ PAPER_10G = "1.6 (slide 32; abstract: 1.57), kind of stamps not stated"
 
 paper = Paper(
     remarks=[
-        "Both sides count a packet's own transmission alike: the simulator's and the emulator's logs have the time from "
-        "a packet's arrival at the queue to the departure of its last bit. The ratio of these times is the one that is "
-        "compared with 5.33 and 1.6. It always exists, because a time is never 0, and it is the smaller of the two, so "
-        "it does not favour DX. The ratio of the waiting times alone, without the own transmission, is reported next "
-        "to it; if half of DX's packets do not wait, it has no bound. The slides compare queue lengths (slide 27) and "
-        "do not state if the packet in transmission counts.",
+        "Both sides count a packet's own transmission alike: the simulator's and the emulator's logs have the time "
+        "from a packet's arrival at the queue to the departure of its last bit. The ratio of these times is the one "
+        "that is compared with 5.33 and 1.6. It always exists, because a time is never 0, and it is the smaller of "
+        "the two, so it does not favour DX. The ratio of the waiting times alone, without the own transmission, is "
+        "reported next to it; if half of DX's packets do not wait, it has no bound. The slides compare queue lengths "
+        "(slide 27) and do not state if the packet in transmission counts.",
         "Slide 29 has two lines at 10 Gbit/s, for hardware and software stamps, and none for exact ones. With --quick "
         "there are one round trip, two seeds and a fifth of a second."],
     deviations=[
