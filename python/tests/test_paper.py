@@ -123,12 +123,14 @@ def loopback(contender, gbit, flows=64, place="loopback", cpu=100.0, matched=Non
     """Returns the runs of a contender in rounds, one for each goodput."""
     return [{"run": f"{place} {flows} {contender} {matched} {turn}", "place": place, "flows": flows,
              "contender": contender, "round": turn, "matched": matched, "rate_gbit": 5, "goodput_gbit": one,
-             "machine_cpu_percent": cpu, "reports_per_s": 100.0, "fallbacks": 0} for turn, one in enumerate(gbit)]
+             "machine_cpu_percent": cpu, "agent_cpu_percent": 10.0, "reports_per_s": 100.0, "fallbacks": 0}
+            for turn, one in enumerate(gbit)]
 
 
 def loopback_tables(*runs):
     runs = [run for several in runs for run in several]
-    samples = [{"run": run["run"], "goodput_gbit": run["goodput_gbit"] + more} for run in runs for more in (-1.0, 1.0)]
+    samples = [{"run": run["run"], "goodput_gbit": run["goodput_gbit"] + more,
+                "cpu_percent": run["machine_cpu_percent"] + more} for run in runs for more in (-1.0, 1.0)]
     return {"runs": runs, "samples": samples}
 
 
@@ -138,10 +140,14 @@ class Loopback(unittest.TestCase):
     def test_a_report_per_ack_is_compared_with_native_of_the_same_round(self):
         found = evaluate("ccp/interval.py", loopback_tables(
             loopback("native:reno", [43, 43, 10], 1), loopback("reno:report=ack", [29, 29, 29], 1),
-            loopback("reno:report=10ms", [41, 41, 9], 1)))
+            loopback("reno:report=10ms", [41, 41, 9], 1),
+            *(loopback(f"reno:split=agent:report={report}", [43, 43, 5], 1) for report in ("ack", "rtt", "10ms"))))
         self.assertEqual(found["interval_per_ack_ratio"], 0.6744)
         self.assertEqual(found["interval_10ms_ratio"], 0.9535)
         self.assertEqual(found["interval_native_gbit"], 32.0)
+        self.assertEqual(found["interval_agent_10ms_ratio"], 1.0)
+        self.assertEqual(found["interval_per_ack_reports_per_s"], 100.0)
+        self.assertEqual(found["interval_per_ack_agent_cpu_percent"], 10.0)
         self.assertEqual(found["interval_per_ack_ratio_verdict"], "inconclusive")
 
     def test_goodput_and_cpu_are_compared_at_their_paths(self):
@@ -157,6 +163,8 @@ class Loopback(unittest.TestCase):
         self.assertEqual((found["cpu_ratio_64"], found["cpu_ratio_64_verdict"]), (1.04, "met"))
         self.assertEqual(found["cpu_ratio_per_ack_64_cubic"], 2.0)
         self.assertEqual((found["cubic_to_reno_goodput"], found["wire_gbit"]), (1.0, 5))
+        # Two seconds, 1 % below and above the run's CPU use.
+        self.assertEqual((found["wire_cpu_percent_64"], found["wire_cpu_percent_sd_64"]), (104.0, 1.4142))
 
     def test_a_slow_algorithm_is_compared_with_as_much_computation(self):
         runs = [loopback("native:reno", [40, 40], flows) for flows in (1, 8)]
