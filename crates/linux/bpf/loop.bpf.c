@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* A datapath without TCP, to measure the latency from datapath to agent and back: `post` sends the
- * record in `outbox` through the ring of a registration, wakes a sleeping reader like `send` in
- * report.h, and stores the time. Loaded only by `ccplane bench control-loop` and `ccplane paper
- * ccp-ipc`.
+ * record in `outbox` through the ring of a registration, and stores the time. Loaded only by
+ * `ccplane bench control-loop` and `ccplane paper ccp-ipc`.
  */
-#include "kernel.h"
-#include "layout.h"
+#include "ring.h"
 
 struct outbox {
 	__u64 sent_ns; /* CLOCK_MONOTONIC */
@@ -47,11 +45,7 @@ int post(void *unused)
 	if (size > sizeof(o->words))
 		size = sizeof(o->words);
 	o->sent_ns = clock_ns();
-	bool wake = READ_ONCE(p->reader) == READER_IDLE;
-	long failed = ring_output(&ring, o->words, size, wake ? RB_FORCE_WAKEUP : RB_NO_WAKEUP);
-	if (wake && !failed)
-		WRITE_ONCE(p->reader, READER_RUNNING);
-	return failed;
+	return ring_send(&ring, &p->reader, o->words, size, false);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Records to the agent through the ring buffer. An urgent record always wakes the reader, and so
- * does the first record after a reader went to sleep without a timeout. Other records do not: a
- * reader that expects reports polls at the latency bound of its algorithm. A wake-up per report
- * costs a quarter of the throughput of loopback.
- */
+/* Records of a flow: its start, reports and its end. */
 #ifndef CCPLANE_REPORT_H
 #define CCPLANE_REPORT_H
 
 #include "flow.h"
+#include "ring.h"
 
 struct {
 	MAP_UINT(type, RINGBUF_MAP);
@@ -16,12 +13,7 @@ struct {
 
 INLINE long send(void *record, __u32 size, bool urgent)
 {
-	__u32 reader = READ_ONCE(plane.reader);
-	bool wake = reader == READER_IDLE || (urgent && reader == READER_POLLING);
-	long failed = ring_output(&ring, record, size, wake ? RB_FORCE_WAKEUP : RB_NO_WAKEUP);
-	if (wake && !failed)
-		WRITE_ONCE(plane.reader, READER_RUNNING);
-	return failed;
+	return ring_send(&ring, &plane.reader, record, size, urgent);
 }
 
 INLINE void header(struct flow *f, struct ccp_record *r, __u16 kind, bool urgent, __u64 now_us)

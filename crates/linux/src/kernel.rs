@@ -288,7 +288,7 @@ impl Kernel {
     }
 
     fn add(&mut self, algorithm: LiveRegistration) -> Result<(), LoadError> {
-        // Edge-triggered: the kernel decides when to wake the reader (bpf/report.h), not the
+        // Edge-triggered: the kernel decides when to wake the reader (bpf/ring.h), not the
         // presence of data.
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
         self.epoll
