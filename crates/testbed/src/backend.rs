@@ -3,7 +3,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
-use ccplane_emu::{DEVICE_NAME, EmuConfig, EmuReport, Emulator, LinkConfig, PathDirection, Timing};
+use ccplane_emu::{DEVICE_NAME, EmuConfig, EmuReport, Emulator, PathDirection, Timing};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::capacity::MTU;
@@ -32,7 +32,7 @@ use crate::ends::TrafficEnds;
 use crate::error::BackendError;
 use crate::machine::{MachineState, MachineWatch};
 use crate::real::{
-    self, Layout, RealPlan, RealRecord, RegisteredControls, Sites, could_carry, emulated_queue,
+    self, Layout, RealPlan, RealRecord, RegisteredControls, Sites, could_carry, emulated_link,
     supported_layout, unreachable_pairs,
 };
 use crate::stamping::Stamping;
@@ -197,15 +197,7 @@ impl<'s> PreparedPath<'s> {
                 Some(link) => link.seeds(seed),
                 None => LinkSeeds::from_seed(seed.wrapping_add(way as u64)),
             };
-            LinkConfig {
-                line: link.line.clone(),
-                delay: link.delay,
-                queue: emulated_queue(link.queue),
-                loss: link.loss,
-                jitter: link.jitter,
-                reorder: link.reorder,
-                seeds,
-            }
+            emulated_link(link, seeds)
         });
         EmuConfig {
             forward,

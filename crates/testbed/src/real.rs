@@ -46,7 +46,7 @@ use ccplane_lab::record::WorkloadRecord;
 pub(crate) use controls::RegisteredControls;
 pub(crate) use events::{LinkEvent, could_carry};
 pub(crate) use hosts::Hosts;
-pub(crate) use layout::{Layout, emulated_queue};
+pub(crate) use layout::{Layout, emulated_link};
 pub(crate) use sites::Sites;
 pub(crate) use unsupported::{supported_layout, unreachable_pairs};
 

@@ -346,7 +346,7 @@ impl<'r> ClientLoop<'r> {
         };
         let peer = SocketAddr::new(there.address, port(&target.listeners, there));
         let (congestion, buffer) = (&target.congestion, self.plan.socket_buffer);
-        let dscp = self.dscp(workload);
+        let dscp = self.plan.dscp(workload);
         let connected = socket::connect(
             here.address,
             peer,
@@ -420,11 +420,6 @@ impl<'r> ClientLoop<'r> {
         Ok(())
     }
 
-    fn dscp(&self, workload: usize) -> u8 {
-        let workload = self.plan.workloads.get(workload);
-        workload.map_or(0, |workload| workload.dscp)
-    }
-
     /// Returns two hosts on different sides of the bottleneck.
     fn host_pair(&self, from: NodeId, to: NodeId) -> Result<(NamespaceHost, NamespaceHost), Error> {
         let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
@@ -466,7 +461,7 @@ impl<'r> ClientLoop<'r> {
                 return Ok(());
             };
             let to = SocketAddr::new(there.address, port(&target.sinks, there));
-            let socket = socket::datagrams(here.address, to, self.dscp(workload))
+            let socket = socket::datagrams(here.address, to, self.plan.dscp(workload))
                 .map_err(Error::traffic("open a socket for datagrams", ""))?;
             self.datagrams.insert(key, socket);
         }

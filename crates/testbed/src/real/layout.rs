@@ -8,10 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ccplane_emu::LinkConfig;
 use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{GraphLink, LinkSettings, NodeSettings, Scenario, Topology};
 use ccplane_network::Network;
-use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
+use ccplane_qdisc::{LineSpec, LinkSeeds, LossModel, QueueSpec};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
@@ -121,10 +122,23 @@ impl Layout {
     }
 }
 
+/// Returns the emulated link with these settings.
+pub(crate) fn emulated_link(link: &LinkSettings, seeds: LinkSeeds) -> LinkConfig {
+    LinkConfig {
+        line: link.line.clone(),
+        delay: link.delay,
+        queue: emulated_queue(link.queue),
+        loss: link.loss,
+        jitter: link.jitter,
+        reorder: link.reorder,
+        seeds,
+    }
+}
+
 /// Returns the queue of an emulated link for a scenario's queue. The emulator has a band above the
 /// one of unmarked packets, for DSCPs that no workload uses: without one band more, the two lowest
 /// bands of a `prio` queue would be one.
-pub(crate) fn emulated_queue(queue: QueueSpec) -> QueueSpec {
+fn emulated_queue(queue: QueueSpec) -> QueueSpec {
     match queue {
         QueueSpec::Prio {
             bands,

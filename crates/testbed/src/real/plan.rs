@@ -51,6 +51,12 @@ impl RealPlan {
             socket_buffer: buffer,
         })
     }
+
+    /// Returns the DSCP of the packets that a workload's senders send.
+    pub(super) fn dscp(&self, workload: usize) -> u8 {
+        let workload = self.workloads.get(workload);
+        workload.map_or(0, |workload| workload.dscp)
+    }
 }
 
 /// Converts the plan's events to changes of the emulator. Events of other links and of routes are

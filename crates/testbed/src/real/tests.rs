@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
-use ccplane_emu::{EmuConfig, EmuReport, Emulator, LinkConfig};
+use ccplane_emu::{EmuConfig, EmuReport, Emulator};
 use ccplane_lab::Contender;
 use ccplane_lab::record::WorkloadRecord;
 use ccplane_lab::scenario::plan::Plan;
@@ -27,10 +27,9 @@ use host::{alone, privileged, registers, steers};
 
 use super::plan::link_events;
 use super::{
-    Layout, RealPlan, RealRecord, RegisteredControls, could_carry, emulated_queue,
-    supported_layout, tcp, user,
+    Layout, RealPlan, RealRecord, RegisteredControls, could_carry, emulated_link, supported_layout,
+    tcp, user,
 };
-use crate::machine::{MachineState, MachineWatch};
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
 use crate::transport_kind::TransportKind;
 
@@ -59,20 +58,8 @@ fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
         panic!("no dumbbell")
     };
     let config = EmuConfig {
-        forward: LinkConfig {
-            line: bottleneck.line.clone(),
-            delay: bottleneck.delay,
-            jitter: bottleneck.jitter,
-            reorder: bottleneck.reorder,
-            queue: emulated_queue(bottleneck.queue),
-            loss: bottleneck.loss,
-            seeds: LinkSeeds::from_seed(seed),
-        },
-        reverse: LinkConfig {
-            line: reverse.line.clone(),
-            delay: reverse.delay,
-            ..LinkConfig::default()
-        },
+        forward: emulated_link(bottleneck, LinkSeeds::from_seed(seed)),
+        reverse: emulated_link(reverse, LinkSeeds::from_seed(seed + 1)),
         ..EmuConfig::default()
     };
     let rate = bottleneck.line.mean_rate().unwrap();
@@ -103,7 +90,6 @@ fn layout(scenario: &Scenario) -> Layout {
 struct Ran {
     recorded: RealRecord,
     report: EmuReport,
-    machine: MachineState,
 }
 
 impl Ran {
@@ -142,17 +128,11 @@ fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
         .filter_map(|workload| workload.contender.as_ref());
     let controls = RegisteredControls::start(all, &Registry::builtin(), None).unwrap();
     let emulator = Emulator::start(config).unwrap();
-    let watch = MachineWatch::start();
     let recorded = tcp::run(&emulator, Vec::new(), &plan, &controls, |_, _| true).unwrap();
-    let machine = watch.finish();
     let report = emulator.finish().unwrap();
     controls.finish().unwrap();
     sound(&recorded, &plan);
-    Ran {
-        recorded,
-        report,
-        machine,
-    }
+    Ran { recorded, report }
 }
 
 /// Runs the scenario over a transport in user space.
@@ -162,7 +142,6 @@ fn in_user_space(scenario: &Scenario, over: TransportKind) -> Ran {
     let (config, buffer) = emulated(scenario, seed);
     let plan = plan(scenario, scenario.contenders.first(), seed, buffer);
     let emulator = Emulator::start(config).unwrap();
-    let watch = MachineWatch::start();
     let run = user::run(
         &emulator,
         &plan,
@@ -171,16 +150,11 @@ fn in_user_space(scenario: &Scenario, over: TransportKind) -> Ran {
         (over, None),
         |_, _| true,
     );
-    let machine = watch.finish();
     let (recorded, loops) = run.unwrap();
     assert!(loops.is_none());
     let report = emulator.finish().unwrap();
     sound(&recorded, &plan);
-    Ran {
-        recorded,
-        report,
-        machine,
-    }
+    Ran { recorded, report }
 }
 
 /// Checks the invariants of every run.
@@ -265,18 +239,21 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<SimulatedFlow>> {
 }
 
 /// Checks that the finite flows are the simulator's, in number and size, and that they started on
-/// time if they completed.
-///
-/// The median flow starts within 2 ms. Other load of the machine delays flows, but not all of them,
-/// whereas a delay that the code adds is in every start. With other load, the earliest flow starts
-/// within 10 ms.
-fn same_flows(ran: &Ran, real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
+/// time.
+fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
+    let delays = start_delays(real, simulated);
+    assert!(is_prompt(delays), "{delays:?}");
+}
+
+/// Returns the median and the largest delay of a flow's start, ns, after the same checks; `None` if
+/// flows did not complete.
+fn start_delays(real: &WorkloadRecord, simulated: &[SimulatedFlow]) -> Option<(u64, u64)> {
     assert_eq!(
         real.completed.len() as u64 + real.unfinished,
         simulated.len() as u64
     );
     if real.unfinished > 0 {
-        return;
+        return None;
     }
     let mut late = Vec::new();
     for (real, (started, bytes, _)) in real.completed.iter().zip(simulated) {
@@ -289,17 +266,14 @@ fn same_flows(ran: &Ran, real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
     }
     late.sort_unstable();
     let half = upper_rank(&late, 0.5).expect("flows");
-    let (least, most) = (late[0], late[late.len() - 1]);
-    println!("late by {half} ns, {least} to {most} ns; {:?}", ran.machine);
-    let disturbances = ran.machine.disturbances(Duration::from_millis(10));
-    let prompt = match disturbances.is_empty() {
-        true => half < 2_000_000,
-        false => least < 10_000_000,
-    };
-    assert!(
-        prompt && most < 500_000_000,
-        "{least}, {half}, {most} ns; {disturbances:?}"
-    );
+    let most = late[late.len() - 1];
+    println!("late by {half} ns, at most {most} ns");
+    Some((half, most))
+}
+
+/// Returns true if flows started on time. A machine with other load delays some of them.
+fn is_prompt(delays: Option<(u64, u64)>) -> bool {
+    delays.is_none_or(|(half, most)| half < 2_000_000 && most < 500_000_000)
 }
 
 /// Returns the median completion times, ms: real, simulated. Of an even number, the upper one.
@@ -567,7 +541,7 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
     let scenario = shipped("20-trace", &[("5s", "9s")]);
     let ran = on_tcp(&scenario);
     let expected = simulated(&scenario);
-    same_flows(&ran, ran.first(), &expected[0]);
+    same_flows(ran.first(), &expected[0]);
     medians(ran.first(), &expected[0]);
     assert_eq!(ran.first().unfinished, 0);
 
@@ -584,7 +558,7 @@ fn flows_of_given_sizes_are_those_of_the_simulator() {
     );
     let ran = on_tcp(&scenario);
     for (workload, expected) in ran.recorded.workloads.iter().zip(simulated(&scenario)) {
-        same_flows(&ran, workload, &expected);
+        same_flows(workload, &expected);
         assert_eq!(workload.unfinished, 0, "{}", workload.name);
         let (real, simulated) = medians(workload, &expected);
         assert!(
@@ -822,13 +796,23 @@ fn carries_the_same_workloads(over: TransportKind) {
          [[workload]]\nname = \"cross\"\ndatagrams = { rate = \"500kbit\", bytes = 1000 }\n",
     );
     let expected = simulated(&scenario);
-    let ran = in_user_space(&scenario, over);
-    same_flows(&ran, ran.workload("poisson"), &expected[1]);
+    let attempt = || in_user_space(&scenario, over);
+    let delays = |ran: &Ran| start_delays(ran.workload("poisson"), &expected[1]);
+    let mut ran = attempt();
+    // Repeats the run: encryption in user space competes with other load of the machine, which may
+    // delay all flows of a run. A delay that the code adds is in every run.
+    for _ in 0..2 {
+        if is_prompt(delays(&ran)) {
+            break;
+        }
+        ran = attempt();
+    }
+    assert!(is_prompt(delays(&ran)));
     assert_eq!(ran.workload("poisson").unfinished, 0);
     let lasting = ran.workload("lasting");
     let goodput: f64 = lasting.goodputs.iter().sum();
     assert!(
-        (3.0..12.0).contains(&goodput) && lasting.flows.len() == 3,
+        (4.0..12.0).contains(&goodput) && lasting.flows.len() == 3,
         "{goodput}"
     );
     assert!(ran.workload("asks").completed.len() > 50);

@@ -80,7 +80,7 @@ impl<'r> UserDatagrams<'r> {
                 .map_err(Error::traffic("read a socket's address", ""))?
                 .port();
             let to = SocketAddr::new(there.address, port);
-            let dscp = self.plan.workloads.get(workload).map_or(0, |w| w.dscp);
+            let dscp = self.plan.dscp(workload);
             let open = || socket::datagrams(here.address, to, dscp);
             let opened = inside(
                 here.side.namespace(self.emulator),
