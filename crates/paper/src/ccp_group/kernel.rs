@@ -434,13 +434,16 @@ mod tests {
                 end: 8,
             },
         };
-        let (measured, disturbances, fallbacks) =
-            run(&point, &Registry::builtin(), &NoProgress).unwrap();
-        // With other load, the agent may be late.
-        assert!(
-            fallbacks == 0 || !disturbances.is_empty(),
-            "{fallbacks} flows fell back"
-        );
+        // Repeats the run: other load of the machine may make the agent late. A fallback that the
+        // code causes is in every run.
+        let once = || run(&point, &Registry::builtin(), &NoProgress).unwrap();
+        let (mut measured, _, mut fallbacks) = once();
+        for _ in 0..2 {
+            if fallbacks > 0 {
+                (measured, _, fallbacks) = once();
+            }
+        }
+        assert_eq!(fallbacks, 0);
         let between = |flow: usize, from: f64, to: f64| {
             let at = |seconds: f64| measured.arrived[flow][(seconds * 10.0) as usize - 1];
             (at(to) - at(from)) as f64
@@ -449,11 +452,9 @@ mod tests {
             (0..8).map(|flow| between(flow, from, to)).sum::<f64>() * 8.0 / 1e6 / (to - from)
         };
         for (from, to) in [(2.0, 3.0), (5.2, 6.0), (6.4, 8.0)] {
-            // The limit is 40 Mbit/s; a busy machine may carry less. Flows that fell back have no
-            // limit.
-            let most = if fallbacks == 0 { 42.0 } else { 96.0 };
+            // The limit is 40 Mbit/s; a busy machine may carry less.
             assert!(
-                (20.0..most).contains(&rate(from, to)),
+                (20.0..42.0).contains(&rate(from, to)),
                 "{} Mbit/s",
                 rate(from, to)
             );
