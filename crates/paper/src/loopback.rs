@@ -15,7 +15,6 @@ use ccplane_testbed::loopback::{Load, LoopbackRun, buffer, one};
 use ccplane_testbed::traffic::monotonic_ns;
 use ccplane_testbed::wire;
 use ccplane_units::{Duration, Rate};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::program::{Program, Tables, disturbances_cell};
@@ -283,16 +282,7 @@ impl Turns<'_> {
     }
 }
 
-/// One second of a run.
-#[derive(Serialize)]
-struct SampleRow {
-    run: String,
-    goodput_gbit: f64,
-    /// CPU use of the whole machine, in percent of one CPU.
-    cpu_percent: Option<f64>,
-}
-
-/// Returns one row per run, and the samples of goodput and CPU use.
+/// Returns one row per run, and the samples of goodput and of the machine's CPU use.
 fn tables(turns: &[Turn]) -> Result<Tables, Error> {
     let (mut runs, mut samples) = (Vec::new(), Vec::new());
     for turn in turns {
@@ -322,12 +312,11 @@ fn tables(turns: &[Turn]) -> Result<Tables, Error> {
             row.insert("disturbances".into(), disturbances.into());
         }
         runs.push(row);
-        let of_run = turn.run.goodputs_gbit.iter().enumerate();
-        samples.extend(of_run.map(|(second, goodput_gbit)| SampleRow {
-            run: name.clone(),
-            goodput_gbit: *goodput_gbit,
-            cpu_percent: turn.run.machine_cpu_percents.get(second).copied(),
-        }));
+        let of_run = turn.run.goodputs_gbit.iter();
+        let of_run = of_run.zip(&turn.run.machine_cpu_percents);
+        samples.extend(of_run.map(
+            |(gbit, percent)| json!({ "run": name, "goodput_gbit": gbit, "cpu_percent": percent }),
+        ));
     }
     let mut tables = Tables::default();
     tables.add("runs", &runs)?;

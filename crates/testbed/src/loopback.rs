@@ -32,7 +32,6 @@ pub struct LoopbackRun {
     /// CPU use of the whole machine, in percent of one CPU.
     pub machine_cpu_percent: f64,
     /// The same in each sampling interval.
-    #[serde(default)]
     pub machine_cpu_percents: Vec<f64>,
     /// Reports received by the agent, per second.
     pub reports_per_s: f64,
@@ -237,11 +236,9 @@ pub fn one(
         machine_cpu_s_per_gb: after.machine_s_since(&before) / gb,
         machine_cpu_percent: machine_cpu,
         machine_cpu_percents: readings
-            .windows(2)
-            .filter_map(|w| match w {
-                [earlier, later] => Some(later.percent_since(earlier).1),
-                _ => None,
-            })
+            .iter()
+            .zip(readings.iter().skip(1))
+            .map(|(earlier, later)| later.percent_since(earlier).1)
             .collect(),
         reports_per_s: reports as f64 * 1e9 / transfer.elapsed_ns.max(1) as f64,
         others_cpu_percent: after.others_percent_since(&before),
