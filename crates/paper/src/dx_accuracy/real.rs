@@ -37,9 +37,8 @@ const RECEIVE_TIMEOUT_MS: u16 = 20;
 pub(super) const ENABLE_NS: u64 = 50_000_000;
 pub(super) const DRAIN_NS: u64 = 100_000_000;
 /// Of linux/net_tstamp.h, and the values of `ee_info` in linux/errqueue.h.
-pub(super) const SOF_TIMESTAMPING_TX_SOFTWARE: u32 = 1 << 1;
-const SOF_TIMESTAMPING_TX_SCHED: u32 = 1 << 8;
-const SOF_TIMESTAMPING_TX_ACK: u32 = 1 << 9;
+const SOF_TIMESTAMPING_TX_SCHED: TimestampingFlag = TimestampingFlag::from_bits_retain(1 << 8);
+const SOF_TIMESTAMPING_TX_ACK: TimestampingFlag = TimestampingFlag::from_bits_retain(1 << 9);
 pub(super) const SCM_TSTAMP_SND: u32 = 0;
 const SCM_TSTAMP_SCHED: u32 = 1;
 const SCM_TSTAMP_ACK: u32 = 2;
@@ -268,16 +267,19 @@ fn answer(socket: &mut Socket, stop: &AtomicBool) -> io::Result<Vec<(usize, i64,
 /// Writes from a time on at an interval, ns. Returns the writes: t1 is the time at which the last
 /// byte reached the device's queue, t4 that of its ACK.
 fn write(
-    mut stream: &TcpStream,
+    stream: &TcpStream,
     [start, interval]: [u64; 2],
     stop: &AtomicBool,
 ) -> io::Result<Vec<Exchange>> {
     stamp_departures(stream, SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_TX_ACK)?;
     let (mut scheduled, mut writes) = (BTreeMap::new(), Vec::new());
-    let mut next = monotonic_ns() + start;
-    wait_until(next);
-    while !stop.load(Ordering::Relaxed) && stream.write_all(&[0; WRITE_BYTES]).is_ok() {
-        reports(stream, |kind, byte, ns| match kind {
+    wait_until(monotonic_ns() + start);
+    write_blocks(
+        stream,
+        &[0; WRITE_BYTES],
+        interval,
+        stop,
+        |_, kind, byte, ns| match kind {
             // A retransmission keeps its first time.
             SCM_TSTAMP_SCHED => {
                 scheduled.entry(byte).or_insert(ns);
@@ -289,24 +291,41 @@ fn write(
                 ..Exchange::default()
             })),
             _ => {}
-        });
+        },
+    );
+    Ok(writes)
+}
+
+/// Writes a block per interval, ns, until `stop`. Calls `take` with each timestamp of the socket:
+/// number of blocks so far, kind, last byte, and ns. Returns the number of blocks.
+pub(super) fn write_blocks(
+    mut stream: &TcpStream,
+    block: &[u8],
+    interval: u64,
+    stop: &AtomicBool,
+    mut take: impl FnMut(usize, u32, u32, i64),
+) -> usize {
+    let (mut written, mut next) = (0, monotonic_ns());
+    while !stop.load(Ordering::Relaxed) && stream.write_all(block).is_ok() {
+        written += 1;
+        reports(stream, |kind, byte, ns| take(written, kind, byte, ns));
         // A late write is not followed by a burst.
         next = (next + interval).max(monotonic_ns().saturating_sub(interval));
         wait_until(next);
     }
-    Ok(writes)
+    written
 }
 
 /// Requests these timestamps of each write.
-pub(super) fn stamp_departures(stream: &TcpStream, kinds: u32) -> io::Result<()> {
+pub(super) fn stamp_departures(stream: &TcpStream, kinds: TimestampingFlag) -> io::Result<()> {
     use TimestampingFlag as F;
     let numbered = F::SOF_TIMESTAMPING_OPT_ID | F::SOF_TIMESTAMPING_OPT_TSONLY;
-    let flags = F::SOF_TIMESTAMPING_SOFTWARE | F::from_bits_retain(kinds) | numbered;
+    let flags = F::SOF_TIMESTAMPING_SOFTWARE | kinds | numbered;
     Ok(setsockopt(stream, sockopt::Timestamping, &flags)?)
 }
 
 /// Reads the timestamps on a socket's error queue: kind, last byte, and ns.
-pub(super) fn reports(stream: &TcpStream, mut take: impl FnMut(u32, u32, i64)) {
+fn reports(stream: &TcpStream, mut take: impl FnMut(u32, u32, i64)) {
     let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
     loop {
         let (mut contents, mut control) = ([0; 8], vec![0; 512]);

@@ -6,7 +6,7 @@
 //! the other sender, as with a host whose own link has the bottleneck's rate. At 1 Gbit/s this is
 //! not possible: neither a thread nor the emulator is accurate to the 12 µs of a packet there.
 
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ use nix::sys::socket::{
 };
 
 use super::real::{
-    DRAIN_NS, ENABLE_NS, PAYLOAD_BYTES, SCM_TSTAMP_SND, SOF_TIMESTAMPING_TX_SOFTWARE, joined,
-    nanos, reports, stamp_departures, start_emulator,
+    DRAIN_NS, ENABLE_NS, PAYLOAD_BYTES, SCM_TSTAMP_SND, joined, nanos, stamp_departures,
+    start_emulator, write_blocks,
 };
 use super::rows::{SATURATED, SwitchSample};
 use crate::program::disturbances_cell;
@@ -110,7 +110,7 @@ fn traffic(ends: &TrafficEnds, length: Duration) -> Result<Traffic, Error> {
         wait_until(monotonic_ns() + ENABLE_NS);
         let stop = &AtomicBool::new(false);
         let (departures, arrivals) = thread::scope(|scope| {
-            let writer = scope.spawn(|| write(&sender, segment_bytes, WRITE_INTERVAL_NS, stop));
+            let writer = scope.spawn(|| Ok(write(&sender, segment_bytes, WRITE_INTERVAL_NS, stop)));
             let reader = scope.spawn(|| read(&receiver, segment_bytes, stop));
             let sent = send_probes(length, || {
                 prober.send_to(&[0; PAYLOAD_BYTES], probe_address)
@@ -136,7 +136,7 @@ fn traffic(ends: &TrafficEnds, length: Duration) -> Result<Traffic, Error> {
 /// Requests the timestamps of both ends. Returns the payload of a segment.
 fn prepare(sender: &TcpStream, receiver: &TcpStream) -> io::Result<usize> {
     sender.set_nodelay(true)?;
-    stamp_departures(sender, SOF_TIMESTAMPING_TX_SOFTWARE)?;
+    stamp_departures(sender, TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE)?;
     receiver.set_read_timeout(Some(READ_TIMEOUT))?;
     let arrivals = TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
         | TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE;
@@ -158,30 +158,24 @@ fn send_probes(length: Duration, send: impl Fn() -> io::Result<usize>) -> io::Re
 
 /// Writes a segment per interval. Returns the time at which the driver sent each, 0 if unknown.
 fn write(
-    mut stream: &TcpStream,
+    stream: &TcpStream,
     segment_bytes: usize,
     interval_ns: u64,
     stop: &AtomicBool,
-) -> io::Result<Vec<i64>> {
-    let segment = vec![0; segment_bytes];
-    let mut departures: Vec<i64> = Vec::new();
-    let mut next = monotonic_ns();
-    while !stop.load(Ordering::Relaxed) && stream.write_all(&segment).is_ok() {
-        departures.push(0);
-        reports(stream, |kind, last_byte, ns| {
-            // Segments of a burst share the timestamp of the last one. A retransmission keeps its
-            // first time.
-            let first = departures.get_mut(last_byte as usize / segment_bytes);
-            let first = first.filter(|time| kind == SCM_TSTAMP_SND && **time == 0);
-            if let Some(time) = first {
-                *time = ns;
-            }
-        });
-        // A late write is not followed by a burst.
-        next = (next + interval_ns).max(monotonic_ns().saturating_sub(interval_ns));
-        wait_until(next);
-    }
-    Ok(departures)
+) -> Vec<i64> {
+    let (segment, mut departures) = (vec![0; segment_bytes], Vec::new());
+    let take = |written, kind, last_byte: u32, ns| {
+        departures.resize(written, 0);
+        // Segments of a burst share the timestamp of the last one. A retransmission keeps its
+        // first time.
+        let first = departures.get_mut(last_byte as usize / segment_bytes);
+        if let Some(time) = first.filter(|time| kind == SCM_TSTAMP_SND && **time == 0) {
+            *time = ns;
+        }
+    };
+    let written = write_blocks(stream, &segment, interval_ns, stop, take);
+    departures.resize(written, 0);
+    departures
 }
 
 /// Reads segments. Returns the arrival of each, 0 if unknown: several that are read together have
@@ -234,7 +228,7 @@ mod tests {
         wait_until(monotonic_ns() + ENABLE_NS);
         let stop = &AtomicBool::new(false);
         let (departures, arrivals) = thread::scope(|scope| {
-            let writer = scope.spawn(|| write(&sender, SEGMENT_BYTES, 1_000_000, stop));
+            let writer = scope.spawn(|| Ok(write(&sender, SEGMENT_BYTES, 1_000_000, stop)));
             let reader = scope.spawn(|| read(&receiver, SEGMENT_BYTES, stop));
             wait_until(monotonic_ns() + 200_000_000);
             stop.store(true, Ordering::Relaxed);
