@@ -8,6 +8,7 @@ not independent, so there are no p-values.
 import itertools
 import random
 
+import numpy as np
 import scipy.stats
 
 from paper import Estimate, mean
@@ -21,6 +22,13 @@ def ks(ours, native):
     if not len(ours) or not len(native):
         return None
     return float(scipy.stats.ks_2samp(ours, native, method="asymp").statistic)
+
+
+def gap_from(ours, native, least):
+    """Returns the largest gap between the two distribution functions at values of at least `least`."""
+    points = np.unique([least, *(value for value in (*ours, *native) if value > least)])
+    shares = (np.searchsorted(np.sort(side), points, side="right") / len(side) for side in (ours, native))
+    return float(np.max(np.abs(np.subtract(*shares))))
 
 
 def pooled(runs):
@@ -54,6 +62,12 @@ def distance_within(runs):
     return mean(distances)
 
 
+def jackknife_variance(without):
+    """Returns the variance of a statistic, given its values with one observation left out at a time."""
+    centre, count = mean(without), len(without)
+    return sum((one - centre) ** 2 for one in without) * (count - 1) / count
+
+
 def jackknife(ours, native, statistic):
     """Returns a statistic of both sides with its 95 % interval, which leaves out one run at a time.
 
@@ -63,13 +77,9 @@ def jackknife(ours, native, statistic):
     if value is None:
         return None
 
-    def variance(values):
-        centre, count = mean(values), len(values)
-        return sum((one - centre) ** 2 for one in values) * (count - 1) / count
-
     without = [[statistic(ours[:n] + ours[n + 1:], native) for n in range(len(ours))],
                [statistic(ours, native[:n] + native[n + 1:]) for n in range(len(native))]]
     if any(len(values) < 2 or None in values for values in without):
         return Estimate(value)
-    half = 1.96 * sum(variance(values) for values in without) ** 0.5
+    half = 1.96 * sum(map(jackknife_variance, without)) ** 0.5
     return Estimate(value, value - half, value + half)

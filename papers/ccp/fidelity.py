@@ -10,7 +10,7 @@
 import numpy as np
 import polars as pl
 
-from distributions import distance, distance_within, jackknife, ks, pooled
+from distributions import distance, distance_within, gap_from, jackknife, ks, pooled
 from paper import Paper, cell, plt
 
 LABELS = {"fixed": "fixed", "cell": "cell", "cell_acks": "cell, ACKs limited too", "drop": "drop"}
@@ -59,7 +59,6 @@ paper = Paper(
         "window. Detection of losses and proportional rate reduction remain in the transport."])
 
 
-
 def shown(results):
     """Returns the distances of throughput and delay as text."""
     return ", ".join("–" if one is None else f"{getattr(one, 'value', one):.3f}" for one in results)
@@ -99,6 +98,8 @@ for datapath, label in (("linux", "kernel TCP"), ("sim", "simulator")):
                     paper.compare(f"{base}{suffix}",
                                   f"{label}, {LABELS[link]}, {algorithm}, {case}: {what}, KS distance{among}", result,
                                   PUBLISHED[what], **({"at_most": target} if judged else {}))
+                    if (datapath, what) == ("sim", "delay"):
+                        paper.record(f"{base}{suffix}_above_1ms", gap_from(pooled(ours), pooled(native), 1.0))
     paper.table(f"KS distance from native, {label}: throughput, delay",
                 ["algorithm", "division of work", *(LABELS[link] for link in links)],
                 [[algorithm, case, *(shown(distances[link, name, what] for what in UNITS) for link in links)]

@@ -17,7 +17,6 @@ REPORTS = (("", "every 10 ms", "10ms"), ("_per_ack", "per ACK", "ack"))
 CPU, CPU_OF_SECOND = "machine_cpu_percent", "cpu_percent"
 
 
-
 def agent(turns, n, contender):
     """Returns reports per second and the agent's CPU, percent of one, as text; None for a native algorithm."""
     if contender.startswith("native"):

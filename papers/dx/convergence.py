@@ -20,10 +20,8 @@ paper = Paper(
     deviations=[
         "The slides have the title of this figure without its content. Ours: five flows, 10 Gbit/s, a round trip of "
         "100 µs, exact time stamps, K = 65 packets for DCTCP. A change every 100 ms, with --quick every 30 ms.",
-        "DX's default rules add a packet per decision, which takes two RTTs; the slides add one per RTT. They treat a "
-        "queueing delay of a sixteenth of the base RTT (at least one packet, at most ten) as no queue; the slides treat "
-        "any delay as a queue. \"DX, paper's rules\" has the slides' rules alone. The slides do not state its slow "
-        "start, which is TCP's, its delay of one packet per decision, and that it keeps fractions of a packet."])
+        "\"DX\" adds a packet per two RTTs, and a short queue counts as none. \"DX, paper's rules\" has the slides' law "
+        "alone: docs/algorithms/dx.md lists both."])
 
 
 def rates(flow):

@@ -12,6 +12,7 @@ import math
 import polars as pl
 import scipy.stats
 
+from distributions import jackknife_variance
 from paper import Estimate, Paper, cell, mean, plt, quantile
 
 LABELS = {"dx": "DX", "dx_freshest": "DX, samples=freshest", "dx_paper": "DX, paper's rules", "dctcp": "DCTCP"}
@@ -42,10 +43,8 @@ paper = Paper(
         "in use.",
         "K = 65 packets and g = 1/16 for DCTCP, the usual values; initial window 10, minimum RTO 4 ms, an ACK per "
         "packet, for all. The simulator is ours, not ns-2, and time stamps are exact.",
-        "DX's default rules add a packet per decision, which takes two RTTs; the slides add one per RTT. They treat a "
-        "queueing delay of a sixteenth of the base RTT (at least one packet, at most ten) as no queue; the slides treat "
-        "any delay as a queue. \"DX, paper's rules\" has the slides' rules alone. The slides do not state its slow "
-        "start, which is TCP's, its delay of one packet per decision, and that it keeps fractions of a packet."])
+        "\"DX\" adds a packet per two RTTs, and a short queue counts as none. \"DX, paper's rules\" has the slides' law "
+        "alone: docs/algorithms/dx.md lists both."])
 
 split = pl.col("case").str.split(" ")
 axes = [split.list.get(0).alias("name"), split.list.get(1).alias("links"), "load"]
@@ -82,9 +81,7 @@ def interval(links, load, size, kind, name, over):
         rest = [seed for seed in seeds if seed != left_out]
         one, other = (KINDS[kind]([value for seed in rest for value in side[seed]]) for side in sides)
         logs.append(math.log(one / other))
-    centre, count = mean(logs), len(logs)
-    deviation = math.sqrt(sum((log - centre) ** 2 for log in logs) * (count - 1) / count)
-    half = deviation * float(scipy.stats.t.ppf(0.975, count - 1))
+    half = jackknife_variance(logs) ** 0.5 * float(scipy.stats.t.ppf(0.975, len(logs) - 1))
     return Estimate(all_seeds, all_seeds * math.exp(-half), all_seeds * math.exp(half))
 
 

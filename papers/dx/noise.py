@@ -27,9 +27,8 @@ paper = Paper(
     deviations=[
         "The slides have the title of this figure without its content. Ours: 10 senders, 10 Gbit/s, a round trip of "
         "100 µs, no batches, synchronised clocks.",
-        "DX's default rules add a packet per decision, which takes two RTTs; the slides add one per RTT. \"DX, paper's "
-        "rules\" has the slides' two rules alone, with the headroom of the column. The slides give neither a headroom "
-        "nor a rule for it; the automatic one is ours."])
+        "\"DX\" adds a packet per two RTTs, \"DX, paper's rules\" one per RTT (docs/algorithms/dx.md). The slides give "
+        "neither a headroom nor a rule for it; the automatic one is ours."])
 
 runs = paper.runs().with_columns(
     noise_us=(pl.col("jitter_ms") * 1e3).round(3), queue_packets=pl.col("wait_mean_us") / PACKET_US,

@@ -41,10 +41,8 @@ paper = Paper(
         "to either kind of noise, or to neither.",
         "Kernel TCP: DCTCP's threshold is 20 packets on both links, the value in use at 1 Gbit/s. If the emulator was "
         "late at 1 Gbit/s, or if the goodput is less than half of Cubic's, the ratio is left out.",
-        "DX's default rules add a packet per decision, which takes two RTTs; the slides add one per RTT. They treat a "
-        "queueing delay of a sixteenth of the base RTT (at least one packet, at most ten) as no queue; the slides treat "
-        "any delay as a queue. \"DX, paper's rules\" has the slides' rules alone. The slides do not state its slow "
-        "start, which is TCP's, its delay of one packet per decision, and that it keeps fractions of a packet."])
+        "\"DX\" adds a packet per two RTTs, and a short queue counts as none. \"DX, paper's rules\" has the slides' law "
+        "alone: docs/algorithms/dx.md lists both."])
 
 # Waiting time is the queueing delay without the packet's own transmission.
 packet_us = 1500 * 8 / pl.col("rate_mbit")

@@ -63,6 +63,8 @@ class Distances(unittest.TestCase):
         pairs = [([1, 2], [2, 1]), ([1], [2]), ([1, 2, 3, 4], [3, 4, 5, 6])]
         self.assertEqual([distributions.ks(*pair) for pair in pairs], [0, 1, 0.5])
         self.assertIsNone(distributions.ks([], [1]))
+        # At 1, half of one side and nothing of the other; from 2 on, all of both.
+        self.assertEqual([distributions.gap_from([1, 2], [2, 2], least) for least in (0, 1, 2)], [0.5, 0.5, 0])
 
     def test_halves_of_equal_runs_have_no_distance(self):
         self.assertEqual(distributions.distance_within([[1, 2]] * 4), 0)
