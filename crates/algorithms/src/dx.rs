@@ -6,8 +6,8 @@
 //! 21 and 22). All of this runs in the program, because at an RTT of 20 µs an action of the agent
 //! is two windows late. The agent only estimates the noise of the measurements.
 //!
-//! `rules=paper` has these rules alone. The default adds a headroom, decisions by packets sent after
-//! the last one, windows below one packet, and a paced slow start.
+//! `rules=paper` has these rules alone. The default adds a headroom, decisions by packets sent
+//! after the last one, windows below one packet, and a paced slow start.
 
 mod noise;
 mod program;

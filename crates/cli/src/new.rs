@@ -152,8 +152,8 @@ fn create_sweep(path: &Path, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a new file, and prints its path as JSON if requested. An existing file is not overwritten,
-/// even if it appears at this moment.
+/// Writes a new file, and prints its path as JSON if requested. An existing file is not
+/// overwritten, even if it appears at this moment.
 fn create_file(path: &Path, text: &str, json: bool) -> Result<(), Failure> {
     let shown = path.display();
     let written = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));

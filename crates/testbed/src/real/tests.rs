@@ -780,8 +780,8 @@ fn quic_carries_the_same_workloads() {
     }
 }
 
-/// The short flows start within 2 s. A lost initial packet is retransmitted after a second. The rate
-/// is low enough for half a processor, since other tests run at the same time.
+/// The short flows start within 2 s. A lost initial packet is retransmitted after a second. The
+/// rate is low enough for half a processor, since other tests run at the same time.
 fn carries_the_same_workloads(over: TransportKind) {
     let _turn = alone();
     let scenario = read(
