@@ -4,3 +4,4 @@ mod common;
 
 mod bulk;
 mod namespaces;
+mod rate;
