@@ -24,7 +24,7 @@ paper = Paper(
         "The text of this section is not available, only its results, the closed loop of 40-byte exchanges and the "
         "number of classes, two. Ours is one set-up for both: ten such loops, 42 Mbit/s of responses of `caida`, and "
         "ten Cubic flows.",
-        "The paper says that the tail of strict priority is 47 % better than that of SFQ. Its own numbers, 10.52 and "
+        "According to the paper, the tail of strict priority is 47 % better than SFQ's. Its own numbers, 10.52 and "
         "41.38, differ by 75 %.",
         "As in bundler-overview: CoDel with a target of 100 ms in the network; the sendbox measures the link's rate; "
         "the request of a response is not sent as a packet. The requests of the loops are."])

@@ -22,7 +22,7 @@ paper = Paper(
         "A response of 50 MB takes seconds. With random connections, every small response behind it on its connection "
         "waits as long; two such waits in a hundred responses are the 99th percentile. A longer run has more of the "
         "large responses."],
-    deviations=["The paper does not say whether a percentile is of one run or of all runs together. Both are here."])
+    deviations=["The paper does not state whether a percentile is of one run or of all runs together. Both are here."])
 
 runs = paper.runs()
 flows = paper.flows(columns=["pick", "count", "case", "slowdown"])

@@ -24,7 +24,7 @@ paper = Paper(
         "Goodput counts from 20 s on; the cross traffic starts at 10 s. The paper does not give the interval.",
         "The published runs have seven seeds; here there are five. The seed decides only when flows start, within 1 s.",
         "The published run was given the link's rate. Its sendbox held 150 packets, 18.75 ms, in pass-through mode; "
-        "here the target is 8.5 ms at the link's rate. The text has 10 ms."])
+        "here the target is 8.5 ms at the link's rate. In the text the target is 10 ms."])
 
 GOODPUT = "workload.site.goodput_mbit"
 runs = paper.runs()

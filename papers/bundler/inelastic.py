@@ -29,12 +29,12 @@ paper = Paper(
         "Half of the bytes of these responses are in those of 5 to 100 MB. While one of them lasts, there is elastic "
         "traffic, and pass-through mode is correct."],
     deviations=[
-        "The text says that mode switching handles this traffic; in the published configuration it is off. Both are "
+        "In the text mode switching handles this traffic; in the published configuration it is off. Both are "
         "here, `off` and `on`.",
         "40 s a run: the published runs are of 10,000 requests, about 35 s at 48 Mbit/s.",
         "In the published scripts the requests of the cross traffic went through the sendbox as well, because they "
         "name the site's own sender. In the text they do not. Both are here; `as scripted` means through the sendbox. "
-        "Targets are for cross traffic outside the bundle; the paper's numbers are those of its scripts."])
+        "Targets are for cross traffic outside the bundle; the paper's numbers are from its scripts."])
 
 size = pl.when(pl.col("bytes") <= 10_000).then(pl.lit("small")).when(pl.col("bytes") <= 1_000_000).then(
     pl.lit("medium")).otherwise(pl.lit("large"))

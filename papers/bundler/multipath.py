@@ -22,8 +22,8 @@ paper = Paper(
         "out of order, and the bundle is not opened."],
     deviations=[
         "The paper counts feedback that is out of order; here it is packets.",
-        "The paths have equal shares of the rate. The delay of the last is 1.5 times that of the first, and each has a "
-        "queue of as many packets as the whole rate carries in 30 ms. The paper says that its paths are imbalanced, "
+        "The paths have equal shares of the rate. The last has 1.5 times the delay of the first, and each has a "
+        "queue of as many packets as the whole rate carries in 30 ms. In the paper the paths are imbalanced, "
         "without numbers.",
         "The paper's published topology has no paths at all (`ecmp` is fixed to none): its results are of a branch.",
         "The paper has no balancing of packets, only of flows."])

@@ -24,7 +24,7 @@ paper = Paper(
         "bundler-connections has it by connection and by length of a run. The network's queue is that of the link of "
         "96 Mbit/s, with the packet's own transmission."],
     deviations=[
-        "The paper's text says that the bottleneck has a buffer of three bandwidth-delay products; its artefact has "
+        "In the paper's text the bottleneck has a buffer of three bandwidth-delay products; its artefact has "
         "CoDel with a target of 100 ms, an interval of 5 ms and 2,000 packets in its other experiments, as here, and a "
         "target of 200 ms in this one.",
         "The paper's overview has a median of 1.26 under the name of Copa, its figure on congestion control has 1.09 "

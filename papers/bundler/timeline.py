@@ -27,7 +27,7 @@ paper = Paper(
         "published configuration a constant 32 Mbit/s. Both are here, the responses at the same rate.",
         "The published run was given the link's rate, 96 Mbit/s (`bw_est_mode` is false). Here it is measured.",
         "In pass-through mode the sendbox targets 8.5 ms at the link's rate, for which packets wait 10 ms at a share "
-        "of 85 %. The text has 10 ms, the published configurations 6 to 25 ms.",
+        "of 85 %. The text names 10 ms, the published configurations 6 to 25 ms.",
         "The published configuration of this figure uses BasicDelay, the text Copa. Both are here; results without the "
         "name of a law are Copa's.",
         "The constant rate is a stream of datagrams; the artefact's is a sender with a window of 1,000 packets that "

@@ -18,10 +18,10 @@ paper = Paper(
         "At the host, the link takes low-priority packets only while no high-priority packet waits. At the switch, the "
         "two bands of the port share 250 packets, and a high-priority packet pushes low-priority packets out."],
     deviations=[
-        "Figures 16 and 17 are pictures without numbers. Rates and delays are those of Crognale and Wilson (CS244, "
+        "Figures 16 and 17 are pictures without numbers. Rates and delays are from Crognale and Wilson (CS244, "
         "2015), whose flows ran for a minute with one sample per second. The target of 0.95 is ours.",
         "On real packets, flows run for 20 seconds, 6 with --quick. The emulated link's queue is the only one with bands: "
-        "the flows of the case `host` have one address, those of `switch` two in the same namespace, and no kernel "
+        "the flows have one address in the case `host`, and two in the same namespace in `switch`, and no kernel "
         "forwards their packets."])
 
 
