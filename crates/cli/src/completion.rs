@@ -102,10 +102,9 @@ fn with_names(command: Command, names: &Names) -> Command {
     let command_name = command.get_name().to_owned();
     let add = |arg: Arg| {
         let is_list = arg.get_value_delimiter().is_some();
+        let is_contender = arg.get_value_parser().type_id() == contender;
         let (names, is_list, has_paths) = match (&*command_name, arg.get_id().as_str()) {
-            _ if arg.get_value_parser().type_id() == contender => {
-                (names.contenders.clone(), is_list, true)
-            }
+            _ if is_contender => (names.contenders.clone(), is_list, true),
             ("algorithms", "name") => (names.algorithms.clone(), false, false),
             ("run", "scenario") => (shipped().map(str::to_owned).collect(), false, true),
             _ => return arg,
@@ -114,6 +113,7 @@ fn with_names(command: Command, names: &Names) -> Command {
             names,
             is_list,
             has_paths,
+            has_agents: is_contender,
         }))
     };
     command
@@ -128,6 +128,8 @@ struct NameCompleter {
     is_list: bool,
     /// True if a path can take the place of a name.
     has_paths: bool,
+    /// True if the address of an agent can follow a name.
+    has_agents: bool,
 }
 
 impl ValueCompleter for NameCompleter {
@@ -144,9 +146,33 @@ impl ValueCompleter for NameCompleter {
             true => Vec::new(),
             false => PathCompleter::file().complete(OsStr::new(last)),
         };
+        let agents = match last.split_once('@').filter(|_| self.has_agents) {
+            None => Vec::new(),
+            Some((algorithm, address)) => {
+                let agents = complete_agent(address).into_iter();
+                agents
+                    .map(|found| found.add_prefix(format!("{algorithm}@")))
+                    .collect()
+            }
+        };
         names
             .chain(paths)
+            .chain(agents)
             .map(|candidate| candidate.add_prefix(earlier.clone()))
             .collect()
     }
+}
+
+/// Completes the address of an agent: its scheme, and the path of its socket.
+fn complete_agent(address: &str) -> Vec<CompletionCandidate> {
+    for scheme in ["unix:", "ccp:"] {
+        if let Some(path) = address.strip_prefix(scheme).filter(|path| !path.is_empty()) {
+            let sockets = PathCompleter::any().complete(OsStr::new(path));
+            let sockets = sockets.into_iter();
+            return sockets.map(|found| found.add_prefix(scheme)).collect();
+        }
+    }
+    let starts = ["unix:/", "ccp:/", "tls://"].into_iter();
+    let starts = starts.filter(|start| start.starts_with(address));
+    starts.map(CompletionCandidate::new).collect()
 }

@@ -124,6 +124,13 @@ fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
              `--alg`, which runs it as user nobody"
         ));
     }
+    if let Some(agent) = contender.agent() {
+        return Err(format!(
+            "`{contender}` runs in another process; write `{}`, and give `--agent {agent}` to \
+             `attach`",
+            contender.agent_name()
+        ));
+    }
     let Contender::Ccplane { name, parameters } = contender else {
         return Err(format!(
             "`{contender}` is a kernel algorithm; use one of ccplane's, such as cubic (see \

@@ -6,9 +6,10 @@ use ccplane_lab::Contender;
 use crate::exit::{Failure, FailureKind};
 use crate::{Parameters, Registry};
 
-/// Returns true for a Python file, which is code and is not run in this process by default.
+/// Returns true for a Python file, which is code and is not run in this process by default, unless
+/// an agent that the contender names has it.
 pub(crate) fn is_python(contender: &Contender) -> bool {
-    contender.algorithm().ends_with(".py")
+    contender.agent().is_none() && contender.algorithm().ends_with(".py")
 }
 
 /// Adds an algorithm as written on the command line.
@@ -19,14 +20,24 @@ pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Res
         .map_err(|e| Failure::new(FailureKind::Failed, e))
 }
 
-/// Creates the algorithm of a contender. Fails for the datapath's own.
+/// Creates the algorithm of a contender. Fails for the datapath's own and for another process'.
 pub fn make(contender: &Contender, registry: &Registry) -> Result<Box<dyn DynAlgorithm>, Failure> {
-    let Contender::Ccplane { name, parameters } = contender else {
-        return Err(Failure::text(
-            FailureKind::Usage,
-            format!("`{contender}` is a kernel algorithm"),
-        )
-        .hint("--alg expects an algorithm of ccplane, such as cubic; see `ccplane algorithms`"));
+    let (name, parameters) = match contender {
+        Contender::Ccplane { name, parameters } => (name, parameters),
+        Contender::Native { .. } => {
+            let what = format!("`{contender}` is a kernel algorithm");
+            return Err(Failure::text(FailureKind::Usage, what).hint(
+                "--alg expects an algorithm of ccplane, such as cubic; see `ccplane algorithms`",
+            ));
+        }
+        Contender::Remote { agent, .. } => {
+            let what = format!("`{contender}` runs in another process");
+            let name = contender.agent_name();
+            return Err(Failure::text(FailureKind::Usage, what).hint(format!(
+                "write {name} for an algorithm of this process; `attach` takes an agent as \
+                 `--alg {name} --agent {agent}`"
+            )));
+        }
     };
     let parameters = parameters
         .iter()

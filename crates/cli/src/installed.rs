@@ -176,7 +176,8 @@ pub(crate) fn hand_over(
         );
     };
     let mut names: Vec<String> = Vec::new();
-    for contender in contenders.iter().filter(|contender| !contender.is_native()) {
+    let runs_here = |contender: &&Contender| !contender.is_native() && contender.agent().is_none();
+    for contender in contenders.iter().filter(runs_here) {
         let name = contender.to_string();
         if !names.contains(&name) {
             names.push(name);
@@ -206,7 +207,8 @@ pub(crate) fn hand_over(
 fn is_own(contender: &Contender, registry: &Registry) -> bool {
     let name = contender.algorithm();
     let of = |registry: &Registry| registry.docs().find(|doc| doc.name == name).copied();
-    !contender.is_native() && of(registry).is_some_and(|doc| of(&Registry::builtin()) != Some(doc))
+    let runs_here = !contender.is_native() && contender.agent().is_none();
+    runs_here && of(registry).is_some_and(|doc| of(&Registry::builtin()) != Some(doc))
 }
 
 /// Returns the index after the subcommand if `words` invokes one that accepts `--agent`.

@@ -1,9 +1,11 @@
 //! Agents in other processes: the option that selects one, shared by `attach`, `run` and `send`,
 //! and the query for its algorithms.
 
+use ccplane_datapath::OperatorLimits;
 use ccplane_lab::Contender;
 use ccplane_link::AgentAddress;
 use ccplane_linux::{RemoteAlgorithms, RemoteError, remote_algorithms};
+use ccplane_testbed::steer::agent_of;
 use ccplane_units::Duration;
 use clap::Args;
 
@@ -52,6 +54,14 @@ pub fn names(contenders: &[Contender], address: &AgentAddress) -> Result<Vec<Str
             )))
         }
         Contender::Ccplane { .. } => Ok(contender.agent_name()),
+        Contender::Remote { .. } => Err(Failure::text(
+            FailureKind::Usage,
+            format!("`{contender}` names an agent, and --agent names another: {address}"),
+        )
+        .hint(format!(
+            "write {} here, or remove --agent",
+            contender.agent_name()
+        ))),
     };
     contenders.iter().map(name).collect()
 }
@@ -63,6 +73,26 @@ fn is_ccp(address: &AgentAddress) -> bool {
         AgentAddress::Failover(all) => all.iter().any(is_ccp),
         AgentAddress::Unix(_) | AgentAddress::Tls(_) => false,
     }
+}
+
+/// Returns the agent that a contender names, if any.
+pub fn own_agent(contender: &Contender) -> Result<Option<AgentAddress>, Failure> {
+    agent_of(contender, None).map_err(|why| Failure::new(FailureKind::Usage, why))
+}
+
+/// Asks the agents that these contenders name for their algorithms, so that a missing one is an
+/// error before the first run.
+pub fn find_agents<'c>(contenders: impl Iterator<Item = &'c Contender>) -> Result<(), Failure> {
+    let mut asked: Vec<&Contender> = Vec::new();
+    for contender in contenders {
+        let Some(address) = own_agent(contender)?.filter(|_| !asked.contains(&contender)) else {
+            continue;
+        };
+        let timeout = OperatorLimits::default().agent_timeout;
+        query_algorithms(&address, &[contender.agent_name()], timeout)?;
+        asked.push(contender);
+    }
+    Ok(())
 }
 
 /// Asks the agent for the algorithms of these names. Fails if it is unreachable or lacks one:

@@ -43,7 +43,8 @@ pub struct RunArgs {
     #[arg(long, value_enum)]
     datapath: Option<RunDatapath>,
     /// Algorithms of ccplane, separated by commas, with parameters:
-    /// `cubic:report=10ms:hystart=off`.
+    /// `cubic:report=10ms:hystart=off`. On real packets also algorithms of agents in other
+    /// processes: `reno@ccp:/tmp/ccp/portus`, with an address as in --agent.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     alg: Vec<Contender>,
     /// Contenders to compare with, separated by commas: built into the datapath (`native:cubic`) or
@@ -509,6 +510,7 @@ pub fn failure(error: Error) -> Failure {
         | Error::NotOnLinux { .. }
         | Error::DirectoryInUse { .. }
         | Error::UnknownControl { .. }
+        | Error::RemoteInSimulator { .. }
         | Error::UnknownQuestion { .. }
         | Error::Algorithm(_) => FailureKind::Usage,
         Error::Interrupted => FailureKind::Interrupted,

@@ -10,14 +10,15 @@ use clap::Args;
 
 use crate::exit::{Failure, FailureKind};
 use crate::remote_agent::RemoteAgentArgs;
-use crate::remote_agent::{names, query_algorithms};
+use crate::remote_agent::{names, own_agent, query_algorithms};
 
 /// Options of the congestion control.
 #[derive(Args)]
 pub struct SteerArgs {
     /// Algorithm of ccplane, with parameters (`cubic:report=10ms`), or one built into the
     /// transport: `native:reno`, `native:cubic` and `native:dctcp` over UDP, and those of the stack
-    /// over QUIC, such as `native:bbr3`.
+    /// over QUIC, such as `native:bbr3`. `NAME@ADDRESS` is one of an agent in another process, as
+    /// with --agent.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub alg: Contender,
     #[command(flatten)]
@@ -60,23 +61,27 @@ impl SteerArgs {
         &self,
         limits: &mut OperatorLimits,
     ) -> Result<ControlSource<'_>, Failure> {
-        match (&self.alg, self.remote_agent.agent()) {
-            (Contender::Native { name }, None) => Ok(ControlSource::Native(name)),
+        let (address, names) = match (&self.alg, self.remote_agent.agent()) {
+            (Contender::Native { name }, None) => return Ok(ControlSource::Native(name)),
             (Contender::Native { .. }, Some(_)) => {
                 let text = "--agent cannot be used with the transport's own algorithms";
-                Err(Failure::text(FailureKind::Usage, text)
-                    .hint("remove --agent or --alg native:NAME"))
+                return Err(Failure::text(FailureKind::Usage, text)
+                    .hint("remove --agent or --alg native:NAME"));
             }
-            (Contender::Ccplane { .. }, Some(address)) => {
+            (_, Some(address)) => {
                 let names = names(std::slice::from_ref(&self.alg), &address)?;
-                let asked = query_algorithms(&address, &names, limits.agent_timeout)?;
-                if let Some(round_trip) = asked.round_trip {
-                    limits.agent_timeout = remote_agent_timeout(round_trip);
-                }
-                Ok(ControlSource::Agent(address, self.alg.agent_name()))
+                (address, names)
             }
-            (Contender::Ccplane { .. }, None) => Ok(ControlSource::InProcess),
+            (_, None) => match own_agent(&self.alg)? {
+                Some(address) => (address, vec![self.alg.agent_name()]),
+                None => return Ok(ControlSource::InProcess),
+            },
+        };
+        let asked = query_algorithms(&address, &names, limits.agent_timeout)?;
+        if let Some(round_trip) = asked.round_trip {
+            limits.agent_timeout = remote_agent_timeout(round_trip);
         }
+        Ok(ControlSource::Agent(address, self.alg.agent_name()))
     }
 }
 

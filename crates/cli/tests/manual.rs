@@ -73,21 +73,21 @@ fn bash_takes_its_script_and_completes() {
     let file = write_file("completions.bash", &printed("completions bash"));
     let command = Path::new(env!("CARGO_BIN_EXE_ccplane"));
     let folder = command.parent().expect("the command is in a folder");
-    let ask = format!(
-        "PATH={}:$PATH; source {}; COMP_WORDS=(ccplane run --alg cu); COMP_CWORD=3; \
-         _clap_complete_ccplane ccplane cu --alg; echo ${{COMPREPLY[@]}}",
-        folder.display(),
-        file.display()
-    );
-    let said = Command::new("bash")
-        .args(["-c", &ask])
-        .output()
-        .expect("bash");
-    assert_eq!(
-        String::from_utf8_lossy(&said.stdout).trim(),
-        "cubic",
-        "{said:?}"
-    );
+    let completed = |word: &str| {
+        let ask = format!(
+            "PATH={}:$PATH; source {}; COMP_WORDS=(ccplane run --alg {word}); COMP_CWORD=3; \
+             _clap_complete_ccplane ccplane {word} --alg; echo ${{COMPREPLY[@]}}",
+            folder.display(),
+            file.display()
+        );
+        let said = Command::new("bash")
+            .args(["-c", &ask])
+            .output()
+            .expect("bash");
+        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+    };
+    assert_eq!(completed("cu"), "cubic");
+    assert_eq!(completed("reno@c"), "reno@ccp:/");
 }
 
 #[test]

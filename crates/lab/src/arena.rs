@@ -173,6 +173,8 @@ fn made(candidate: &Contender, registry: &Registry, apart: &dyn Apart) -> Standi
 pub fn usable(known: &Contender, registry: &Registry) -> Result<(), Error> {
     match known {
         Contender::Native { name } => native(name).map(drop),
+        // All runs of the arena are simulated.
+        Contender::Remote { .. } => Err(Error::remote_in_simulator(known)),
         Contender::Ccplane { name, parameters } => {
             registry.by_name(name, &contender::read(parameters))?;
             Ok(())

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use ccplane_scenario::Contender;
+
 /// Error of a run, with the likely fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,6 +34,18 @@ pub enum Error {
         known: Vec<String>,
         /// Similar names.
         near: Vec<String>,
+    },
+    /// The simulator cannot use an agent in another process.
+    #[error(
+        "`{contender}` runs in another process, for which the simulator's virtual time does not \
+         wait; use `--datapath linux`, `udp` or `quic`, as root, or write `{algorithm}` for an \
+         algorithm of this process"
+    )]
+    RemoteInSimulator {
+        /// Contender with the address of its agent.
+        contender: String,
+        /// Algorithm without the address.
+        algorithm: String,
     },
     /// There is no question of this name.
     #[error("there is no question `{name}`; available: {}{}", .known.join(", "), hint(.near))]
@@ -163,6 +177,14 @@ fn hint(near: &[String]) -> String {
 }
 
 impl Error {
+    /// Creates the error for a contender of another process in the simulator.
+    pub(crate) fn remote_in_simulator(contender: &Contender) -> Error {
+        Error::RemoteInSimulator {
+            contender: contender.to_string(),
+            algorithm: contender.agent_name(),
+        }
+    }
+
     /// Returns a closure for `map_err` that creates an error of the traffic. `what` is the failed
     /// operation; `hint` is a likely fix and may be empty.
     pub fn traffic(what: &'static str, hint: &'static str) -> impl FnOnce(io::Error) -> Error {

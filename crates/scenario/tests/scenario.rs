@@ -1136,6 +1136,10 @@ fn every_mistake_names_its_line_and_its_fix() {
             ),
         ),
         ("a contender of no name", with("\"reno\"", "\"re no\"")),
+        (
+            "an agent with a relative path",
+            with("\"reno\"", "\"reno@ccp:portus\""),
+        ),
     ];
     let handler =
         miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor())

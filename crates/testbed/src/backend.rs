@@ -36,7 +36,7 @@ use crate::real::{
     supported_layout, unreachable_pairs,
 };
 use crate::stamping::Stamping;
-use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
+use crate::steer::{AlgorithmRecord, SteeredAlgorithm, agent_of, requested_of_agent};
 use crate::traffic;
 use crate::transport_kind::TransportKind;
 
@@ -57,7 +57,8 @@ pub struct RealPackets {
     pub transport: TransportKind,
     /// Strategy with which the emulator waits for a packet's departure time.
     pub timing: Timing,
-    /// Agent in another process that runs ccplane's algorithms. `None`: this process runs them.
+    /// Agent in another process that runs the algorithms of contenders that name no agent. `None`:
+    /// this process runs them.
     pub agent: Option<AgentAddress>,
     /// Delays the start of each workload by up to a round trip, drawn from the run's seed. It is
     /// for repeated runs: with equal starts they would be copies of one run. Without it the flows
@@ -149,7 +150,7 @@ impl<'s> PreparedPath<'s> {
         let plan = Plan::new(scenario).map_err(Error::Scenario)?;
         let mut parts = unreachable_pairs(&layout, &plan);
         if !scenario.bundles.is_empty() {
-            if agent.is_some() {
+            if agent.is_some() || scenario.controls().any(|one| one.agent().is_some()) {
                 parts.push(
                     "[[bundle]] with an agent in another process: a site's gateway runs its own \
                      agent"
@@ -215,13 +216,20 @@ impl<'s> PreparedPath<'s> {
         seed: u64,
         controls: &RegisteredControls,
     ) -> Result<RealPlan, Error> {
-        let wants = |contender: &Contender| match (
-            &self.packets.agent,
-            controls.wants(contender, self.registry),
-        ) {
-            // An agent in another process may have algorithms that are unknown here.
-            (Some(_), wants) => Ok(wants.unwrap_or_default()),
-            (None, wants) => wants,
+        let wants = |contender: &Contender| {
+            if controls.steered(contender).is_none()
+                && let Some(requested) = requested_of_agent(contender)?
+            {
+                return Ok(requested);
+            }
+            match (
+                &self.packets.agent,
+                controls.wants(contender, self.registry),
+            ) {
+                // An agent in another process may have algorithms that are unknown here.
+                (Some(_), wants) => Ok(wants.unwrap_or_default()),
+                (None, wants) => wants,
+            }
         };
         let mut plan = RealPlan::of(
             self.scenario,
@@ -490,15 +498,14 @@ impl<'s> PreparedPath<'s> {
     /// process had gone or was silent. They include `known`.
     fn contenders_in_fallback(&self, recorded: &RealRecord, known: &[Contender]) -> Vec<Contender> {
         let mut abandoned = known.to_vec();
-        if self.packets.agent.is_some() {
-            let fallen = recorded
-                .workloads
-                .iter()
-                .filter(|workload| workload.fell_back > 0);
-            for contender in fallen.filter_map(|workload| workload.contender.as_ref()) {
-                if !abandoned.contains(contender) {
-                    abandoned.push(contender.clone());
-                }
+        let fallen = recorded
+            .workloads
+            .iter()
+            .filter(|workload| workload.fell_back > 0);
+        for contender in fallen.filter_map(|workload| workload.contender.as_ref()) {
+            let is_remote = self.packets.agent.is_some() || contender.agent().is_some();
+            if is_remote && !abandoned.contains(contender) {
+                abandoned.push(contender.clone());
             }
         }
         abandoned
@@ -640,6 +647,7 @@ fn known(
     match contender {
         // Only the agent in the other process can check the name.
         Contender::Ccplane { .. } if agent.is_some() => Ok(()),
+        Contender::Remote { .. } => Ok(agent_of(contender, None).map(drop)?),
         Contender::Ccplane { name, parameters } => {
             let algorithm = registry.by_name(name, &read(parameters))?;
             if let TransportKind::Quic(stack) = over {

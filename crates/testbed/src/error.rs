@@ -48,6 +48,14 @@ pub enum BackendError {
     /// The agent in another process cannot run the algorithm.
     #[error(transparent)]
     Remote(#[from] ccplane_linux::RemoteError),
+    /// The address in a contender is not valid.
+    #[error("`{contender}`: {why}")]
+    AgentAddress {
+        /// Contender with the address of its agent.
+        contender: String,
+        /// Reason, with the valid forms.
+        why: ccplane_link::BadAddress,
+    },
     /// The kernel does not accept the datapath or the algorithm.
     #[error(transparent)]
     Kernel(ccplane_linux::LoadError),

@@ -1,7 +1,7 @@
 //! One run of kernel TCP over loopback at full speed, memory to memory, for benchmarks and
 //! experiments on throughput and CPU cost.
 
-use ccplane_algorithms::{Parameters, Registry};
+use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::metrics;
@@ -137,23 +137,8 @@ pub fn one(
     load: Load,
     registry: &Registry,
 ) -> Result<LoopbackRun, Error> {
-    let steered = match contender {
-        Contender::Ccplane { name, parameters } => {
-            let parameters = parameters
-                .iter()
-                .fold(Parameters::new(), |all, (name, value)| {
-                    all.with(name, value)
-                });
-            Some(SteeredAlgorithm::start_at(
-                registry,
-                name,
-                &parameters,
-                0,
-                load.low_priority_agent,
-            )?)
-        }
-        Contender::Native { .. } => None,
-    };
+    let behind = load.low_priority_agent;
+    let steered = SteeredAlgorithm::start_contender(contender, registry, None, 0, behind)?;
     let congestion = steered
         .as_ref()
         .map_or(contender.algorithm(), SteeredAlgorithm::kernel_name);

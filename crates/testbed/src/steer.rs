@@ -13,6 +13,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Error;
 use ccplane_lab::report_log::ReportLog;
+use ccplane_lab::{Contender, read};
 use ccplane_link::{AgentAddress, AgentConnection, remote_agent_timeout};
 use ccplane_linux::stamp::StampPrograms;
 use ccplane_linux::{
@@ -27,6 +28,47 @@ use crate::event_listener::EventListener;
 /// Slots of the flow table of a run. A run has its own network namespace, and a namespace may hold
 /// at most a quarter of the table.
 const FLOW_TABLE_SLOTS: u32 = 4 * 4096;
+
+/// Returns the agent in another process that runs a contender: the one that the contender names, or
+/// else `default`. `None`: this process runs it, or the datapath itself.
+pub fn agent_of(
+    contender: &Contender,
+    default: Option<&AgentAddress>,
+) -> Result<Option<AgentAddress>, BackendError> {
+    match contender {
+        Contender::Native { .. } => Ok(None),
+        Contender::Ccplane { .. } => Ok(default.cloned()),
+        Contender::Remote { agent, .. } => {
+            agent
+                .parse()
+                .map(Some)
+                .map_err(|why| BackendError::AgentAddress {
+                    contender: contender.to_string(),
+                    why,
+                })
+        }
+    }
+}
+
+/// Returns the capabilities that an algorithm in another process requests; `None` for contenders
+/// that name no agent.
+pub(crate) fn requested_of_agent(
+    contender: &Contender,
+) -> Result<Option<Capabilities>, BackendError> {
+    let Some(agent) = agent_of(contender, None)? else {
+        return Ok(None);
+    };
+    let timeout = RegistrationOptions::default().limits.agent_timeout;
+    let found = remote_algorithms(&agent, &[&contender.agent_name()], timeout)?;
+    Ok(Some(requested(&found.algorithms)))
+}
+
+fn requested(algorithms: &[AlgorithmSpec]) -> Capabilities {
+    let none = Capabilities::default();
+    algorithms
+        .iter()
+        .fold(none, |all, one| all.union(one.wants))
+}
 
 /// A registered algorithm and the thread that runs it or reads its reports. It is unregistered on
 /// [`finish`](Self::finish) or drop.
@@ -64,6 +106,30 @@ enum CallbackExecutor {
 }
 
 impl SteeredAlgorithm {
+    /// Registers the algorithm of a contender like [`start`](Self::start), in the agent that the
+    /// contender names, or else in `agent`, or else in this process. `behind` applies to a thread
+    /// of this process, as in [`start_at`](Self::start_at). Returns `None` for a congestion control
+    /// of the datapath itself.
+    pub fn start_contender(
+        contender: &Contender,
+        registry: &Registry,
+        agent: Option<&AgentAddress>,
+        keep: usize,
+        behind: bool,
+    ) -> Result<Option<SteeredAlgorithm>, Error> {
+        if let Some(agent) = agent_of(contender, agent)? {
+            let name = contender.agent_name();
+            return SteeredAlgorithm::start_remote(&agent, &name, None, keep).map(Some);
+        }
+        match contender {
+            Contender::Ccplane { name, parameters } => {
+                SteeredAlgorithm::start_at(registry, name, &read(parameters), keep, behind)
+                    .map(Some)
+            }
+            Contender::Remote { .. } | Contender::Native { .. } => Ok(None),
+        }
+    }
+
     /// Registers the algorithm with the kernel and starts its thread, which stores the first `keep`
     /// reports.
     pub fn start(
@@ -131,9 +197,7 @@ impl SteeredAlgorithm {
                 .iter_mut()
                 .for_each(|one| kernel_name.clone_into(&mut one.kernel_name));
         }
-        let wants = found
-            .iter()
-            .fold(Capabilities::default(), |all, one| all.union(one.wants));
+        let wants = requested(&found);
         let remote = agent.connection(name);
         SteeredAlgorithm::launch(
             found,

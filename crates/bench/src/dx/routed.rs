@@ -5,7 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::thread;
 
-use ccplane_algorithms::{Parameters, Registry};
+use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
 use ccplane_lab::metrics::{self, Distribution};
 use ccplane_lab::{Contender, Error};
@@ -147,16 +147,7 @@ fn one(
 ) -> Result<Seen, Error> {
     let ends = &path.ends;
     let inside = |error| BackendError::from_host(error, true);
-    let mut steered = match contender {
-        Contender::Native { .. } => None,
-        Contender::Ccplane { name, parameters } => {
-            let parameters = parameters.iter();
-            let parameters = parameters.fold(Parameters::new(), |all, (name, value)| {
-                all.with(name, value)
-            });
-            Some(SteeredAlgorithm::start(registry, name, &parameters, 0)?)
-        }
-    };
+    let mut steered = SteeredAlgorithm::start_contender(contender, registry, None, 0, false)?;
     let congestion = steered
         .as_ref()
         .map_or(contender.algorithm(), SteeredAlgorithm::kernel_name)

@@ -10,7 +10,7 @@ use ccplane_testbed::{BackendError, RealPackets, TransportKind};
 
 use super::{RunArgs, RunDatapath, implied_by};
 use crate::exit::{Failure, FailureKind};
-use crate::remote_agent::{names, query_algorithms};
+use crate::remote_agent::{find_agents, names, query_algorithms};
 use crate::{Registry, doctor};
 
 /// Checks the options for real packets against the datapath.
@@ -35,6 +35,7 @@ pub(super) fn backend(
     _registry: &Registry,
 ) -> Result<Box<dyn Backend>, Failure> {
     let agent = remote_agent(args, scenario)?;
+    find_agents(scenario.controls())?;
     doctor::require(needs(datapath, scenario)).map_err(|missing| match implied_by(args) {
         Some(native) => missing.hint(format!(
             "`{native}` is a kernel algorithm, so the run uses kernel TCP; to use the simulator's \
@@ -59,6 +60,7 @@ pub fn backend_of_sweep(
     if let RunDatapath::Quic(stack) = datapath {
         crate::transfer::quic::is_built_in(stack)?;
     }
+    find_agents(scenarios.iter().flat_map(Scenario::controls))?;
     for scenario in scenarios {
         doctor::require(needs(datapath, scenario))?;
     }
@@ -81,6 +83,7 @@ fn transport(datapath: RunDatapath) -> TransportKind {
 pub(super) fn kind(error: &Error) -> Option<FailureKind> {
     match BackendError::of(error)? {
         BackendError::UnknownNative { .. }
+        | BackendError::AgentAddress { .. }
         | BackendError::Emulator(ccplane_emu::Error::Queue { .. }) => Some(FailureKind::Usage),
         BackendError::NoPermission { .. } => Some(FailureKind::Unsupported),
         _ => None,
@@ -112,11 +115,12 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<AgentAddre
         .contenders
         .iter()
         .chain(own)
-        .filter(|contender| !contender.is_native());
+        .filter(|contender| !contender.is_native() && contender.agent().is_none());
     let ours: Vec<Contender> = ours.cloned().collect();
     if ours.is_empty() {
         let text = format!(
-            "--agent {address}: all contenders are native, so the agent has nothing to run"
+            "--agent {address}: all contenders are native or name an agent of their own, so this \
+             one has nothing to run"
         );
         return Err(Failure::text(FailureKind::Usage, text)
             .hint("give an algorithm of the agent with --alg, or remove --agent"));

@@ -204,7 +204,11 @@ fn setting(
         // A native algorithm: checked now in the simulator, and by the kernel when the first run
         // begins.
         Contender::Native { name } if !backend.is_real() => drop(native(name)?),
-        Contender::Native { .. } => {}
+        Contender::Remote { .. } if !backend.is_real() => {
+            return Err(Error::remote_in_simulator(algorithm));
+        }
+        // Its agent is asked when the first run begins.
+        Contender::Native { .. } | Contender::Remote { .. } => {}
         Contender::Ccplane { name, parameters } => {
             let parameters = parameters
                 .iter()

@@ -414,11 +414,12 @@ impl<'s> Job<'s> {
     }
 }
 
-/// Checks that every algorithm of the scenario exists.
+/// Checks that every algorithm of the scenario exists, in this process.
 fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
     for contender in scenario.controls() {
         match contender {
             Contender::Native { name } => drop(transport::native(name)?),
+            Contender::Remote { .. } => return Err(Error::remote_in_simulator(contender)),
             Contender::Ccplane { name, parameters } => {
                 registry.by_name(name, &read(parameters))?;
             }
@@ -483,6 +484,7 @@ impl<'j> RunControls<'j> {
                 let agent = self.agent(sim, which, false)?;
                 Ok(FlowControl::Steered(agent, Arc::from(name.as_str())))
             }
+            Contender::Remote { .. } => Err(Error::remote_in_simulator(which)),
         }
     }
 
@@ -538,6 +540,7 @@ impl<'j> RunControls<'j> {
                 let agent = self.agent(sim, which, true)?;
                 Ok(Some((agent, name.clone())))
             }
+            Some(which @ Contender::Remote { .. }) => Err(Error::remote_in_simulator(which)),
         }
     }
 

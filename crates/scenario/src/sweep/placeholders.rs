@@ -52,13 +52,19 @@ pub(super) fn fill(
 }
 
 /// Removes the parameters of a contender that contain a placeholder: `./mine.ccp:back={back}`
-/// becomes `./mine.ccp`.
+/// becomes `./mine.ccp`. The address of an agent is kept.
 pub(super) fn without_filled_parameters(contender: &str) -> String {
     let is_filled = |part: &str| split(part).any(|part| matches!(part, Part::Name(_)));
-    let parts = contender.split(':');
+    let begins_address = |part: &&str| {
+        let mut schemes = ["@unix", "@ccp", "@tls"].into_iter();
+        schemes.any(|scheme| part.ends_with(scheme))
+    };
+    let parts: Vec<&str> = contender.split(':').collect();
+    let address = parts.iter().position(begins_address).unwrap_or(parts.len());
     let kept: Vec<&str> = parts
+        .into_iter()
         .enumerate()
-        .filter(|(index, part)| *index == 0 || !is_filled(part))
+        .filter(|(index, part)| *index == 0 || *index > address || !is_filled(part))
         .map(|(_, part)| part)
         .collect();
     kept.join(":")
@@ -129,6 +135,10 @@ mod tests {
         let name = without_filled_parameters("./mine.ccp:back={back}:start=agent");
         assert_eq!(name, "./mine.ccp:start=agent");
         assert_eq!(without_filled_parameters("cubic"), "cubic");
+        let agent = "cubic:a=1@unix:/tmp/{agent}";
+        assert_eq!(without_filled_parameters(agent), agent);
+        let path = without_filled_parameters("./a@b.ccp:back={back}");
+        assert_eq!(path, "./a@b.ccp");
         assert_eq!(without_filled_parameters("{name}:a=1"), "{name}:a=1");
     }
 

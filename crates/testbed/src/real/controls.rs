@@ -6,9 +6,9 @@ use ccplane_datapath::Capabilities;
 use ccplane_link::AgentAddress;
 use ccplane_linux::Flows;
 
+use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::report_log;
-use ccplane_lab::{Contender, read};
 
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 
@@ -18,7 +18,8 @@ pub(crate) struct RegisteredControls {
 }
 
 impl RegisteredControls {
-    /// Registers each of ccplane's algorithms among the contenders once.
+    /// Registers each algorithm among the contenders once. `agent` runs those that name no agent of
+    /// their own; `None`: this process.
     pub(crate) fn start<'c>(
         contenders: impl IntoIterator<Item = &'c Contender>,
         registry: &Registry,
@@ -26,27 +27,13 @@ impl RegisteredControls {
     ) -> Result<RegisteredControls, Error> {
         let mut steered: Vec<(Contender, SteeredAlgorithm)> = Vec::new();
         for contender in contenders {
-            let Contender::Ccplane { name, parameters } = contender else {
-                continue;
-            };
             if steered.iter().any(|(known, _)| known == contender) {
                 continue;
             }
-            let started = match agent {
-                None => SteeredAlgorithm::start(
-                    registry,
-                    name,
-                    &read(parameters),
-                    report_log::REPORTS_MAX,
-                )?,
-                Some(agent) => SteeredAlgorithm::start_remote(
-                    agent,
-                    &contender.agent_name(),
-                    None,
-                    report_log::REPORTS_MAX,
-                )?,
-            };
-            steered.push((contender.clone(), started));
+            let keep = report_log::REPORTS_MAX;
+            let started =
+                SteeredAlgorithm::start_contender(contender, registry, agent, keep, false)?;
+            steered.extend(started.map(|started| (contender.clone(), started)));
         }
         Ok(RegisteredControls { steered })
     }

@@ -192,7 +192,10 @@ fn steers<'c>(
             parameters,
             bundle.is_none_or(|bundle| bundle.observe_only),
         ),
-        Some(Contender::Native { .. }) | None => (OBSERVER_ALGORITHM, &[], true),
+        // A site refuses algorithms of agents in other processes before it is created.
+        Some(Contender::Native { .. } | Contender::Remote { .. }) | None => {
+            (OBSERVER_ALGORITHM, &[], true)
+        }
     }
 }
 

@@ -335,7 +335,7 @@ fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>)
         }
     }
     let named = |contender: &Contender| match contender {
-        Contender::Ccplane { name, .. } => Some(name.clone()),
+        Contender::Ccplane { name, .. } | Contender::Remote { name, .. } => Some(name.clone()),
         Contender::Native { .. } => None,
     };
     // Algorithms that run together: every workload's own and one of the contenders, or, if the
@@ -351,7 +351,12 @@ fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>)
         for other in others.filter(|other| differ(one, other)) {
             parts.push(format!(
                 "`{one}` next to `{other}`: one run cannot use an algorithm with different \
-                 parameters"
+                 parameters{}",
+                if one.agent() == other.agent() {
+                    ""
+                } else {
+                    " or agents"
+                }
             ));
         }
     }

@@ -24,6 +24,7 @@ use crate::ends::inside;
 use crate::error::BackendError;
 use crate::real::RealPlan;
 use crate::real::accounting::place;
+use crate::steer::agent_of;
 
 /// Limit of connections per host, as with the other transports.
 const CONNECTIONS_MAX: usize = 1 << 16;
@@ -134,24 +135,30 @@ impl<'r> QuicEnds<'r> {
             return Ok(known.clone());
         }
         let (stack, limits) = (self.stack, OperatorLimits::default());
-        let control = match (contender, self.agent) {
+        let control = match (contender, agent_of(contender, self.agent)?) {
             (Contender::Native { name }, _) => {
                 QuicCongestion::Native(Native::by_name(stack, name).map_err(BackendError::from)?)
             }
-            (Contender::Ccplane { name, parameters }, None) => {
+            (
+                Contender::Ccplane { name, parameters }
+                | Contender::Remote {
+                    name, parameters, ..
+                },
+                None,
+            ) => {
                 let algorithm = self.registry.by_name(name, &read(parameters))?;
                 QuicCongestion::Steered(
                     QuicPlane::in_process(stack, algorithm, limits).map_err(BackendError::from)?,
                 )
             }
-            (Contender::Ccplane { .. }, Some(agent)) => {
+            (Contender::Ccplane { .. } | Contender::Remote { .. }, Some(agent)) => {
                 let name = contender.agent_name();
                 // Checked here because an agent without the algorithm would run the flow with its
                 // first one.
-                remote_algorithms(agent, &[&name], limits.agent_timeout)
+                remote_algorithms(&agent, &[&name], limits.agent_timeout)
                     .map_err(BackendError::from)?;
                 QuicCongestion::Steered(
-                    QuicPlane::with_agent(stack, agent, &name, limits)
+                    QuicPlane::with_agent(stack, &agent, &name, limits)
                         .map_err(BackendError::from)?,
                 )
             }

@@ -26,6 +26,7 @@ use crate::ends::inside;
 use crate::error::BackendError;
 use crate::real::RealPlan;
 use crate::real::accounting::place;
+use crate::steer::agent_of;
 
 /// Limit of incoming connections per host.
 const INCOMING_CONNECTIONS_MAX: usize = 1 << 16;
@@ -120,7 +121,7 @@ impl<'r> UdpEnds<'r> {
         // simulator.
         let accepted = match contender {
             Contender::Native { name } => native(name).unwrap_or_else(|_| Native::cubic()),
-            Contender::Ccplane { .. } => Native::cubic(),
+            Contender::Ccplane { .. } | Contender::Remote { .. } => Native::cubic(),
         };
         let config = TransportConfig {
             ecn: match wants.contains(Capabilities::ECN) {
@@ -158,25 +159,29 @@ impl<'r> UdpEnds<'r> {
         contender: &Contender,
         host: &mut UdpHost,
     ) -> Result<UdpCongestion, Error> {
-        let (name, parameters) = match contender {
-            Contender::Native { name } => {
+        let limits = OperatorLimits::default();
+        let agent = agent_of(contender, self.agent)?;
+        let name = match (contender, agent) {
+            (Contender::Native { name }, _) => {
                 return Ok(UdpCongestion::Native(native(name)?));
             }
-            Contender::Ccplane { name, parameters } => (name, parameters),
-        };
-        let limits = OperatorLimits::default();
-        let name = match self.agent {
-            None => {
+            (
+                Contender::Ccplane { name, parameters }
+                | Contender::Remote {
+                    name, parameters, ..
+                },
+                None,
+            ) => {
                 let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
                 agent.add_boxed(self.registry.by_name(name, &read(parameters))?)?;
                 host.set_agent(InlineChannel::new(agent), limits);
                 name.clone()
             }
-            Some(agent) => {
+            (Contender::Ccplane { .. } | Contender::Remote { .. }, Some(agent)) => {
                 let name = contender.agent_name();
                 // Checked here because an agent without the algorithm would run the flow with its
                 // first one.
-                remote_algorithms(agent, &[&name], limits.agent_timeout)
+                remote_algorithms(&agent, &[&name], limits.agent_timeout)
                     .map_err(BackendError::from)?;
                 let remote = agent.connection(&name);
                 let link = RemoteChannel::connect(remote, host.now())
