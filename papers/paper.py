@@ -84,6 +84,12 @@ def verdict(result, low, high):
     return "missed" if ends[1] < low or ends[0] > high else "inconclusive"
 
 
+def agents(contenders, algorithm):
+    """Returns the contenders `ALGORITHM@ADDRESS`, agents in other processes, with a suffix for the keys of each."""
+    own = [one for one in dict.fromkeys(contenders) if "@" in one and one.split("@")[0].split(":")[0] == algorithm]
+    return {one: "_process" if number == 1 else f"_process_{number}" for number, one in enumerate(own, 1)}
+
+
 class Paper:
     """Results of one experiment, added in the order of the page."""
 

@@ -38,8 +38,8 @@ paper = Paper(
         "ccplane's emulator (or simulator) instead of Mahimahi, and this host's kernel instead of Linux 4.14. The paper "
         "names no queue for this figure: one BDP, as in its other figures on this link. It shows the two curves and "
         "gives no distance.",
-        "The paper's Cubic is portus' own. A sweep cannot name an agent in another process, so that ccplane's Cubic with "
-        "`split=agent` is shown instead."])
+        "The paper's Cubic is portus' own. It is not measured here: ccplane's Cubic with `split=agent` is "
+        "shown instead."])
 
 
 def aligned(one, other):

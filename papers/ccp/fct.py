@@ -6,10 +6,11 @@
 # source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.1.2, figure 11"
 # takes = "two hours (a minute of it simulated); two and a half minutes with --quick"
 # keep = ["flows"]
+# vs = "control"
 # ///
 import polars as pl
 
-from paper import Paper, cell, distribution, paired_ratio, plt
+from paper import Paper, agents, cell, distribution, paired_ratio, plt
 
 # Bounds of the classes, bytes: the paper's 10 KB and 1 MB.
 SMALL, LARGE = 10_000, 1_000_000
@@ -48,8 +49,8 @@ paper = Paper(
         "in the paper.",
         "Kernel TCP runs over ccplane's emulator instead of Mahimahi, both ends on this machine, with this host's kernel "
         "instead of Linux 4.14. In the simulator, its transport stands for the kernel's TCP.",
-        "The paper's Reno is portus' own. A sweep cannot name an agent in another process, so that ccplane's Reno with "
-        "`split=agent` is shown instead."])
+        "The paper's Reno is portus' own. It is measured if the command names an agent that has it (`--vs`). ccplane's Reno "
+        "with `split=agent` is always shown."])
 tables = {on: paper.flows(on, columns=["list", "control", "bytes", "completion_ms"]) for on in ("linux", "sim")}
 tables = {on: flows.with_columns(pl.col("list").cast(pl.Int64)) for on, flows in tables.items() if len(flows)}
 
@@ -73,7 +74,9 @@ for on, place in (("linux", "kernel"), ("sim", "simulator")):
         own = tables[on].filter(CLASSES[size]).group_by("list", "control").agg(pl.col("completion_ms").sort().get(rank))
         quantiles[key] = {(name, control): ms for name, control, ms in own.iter_rows()}
     lists = tables[on]["list"].unique(maintain_order=True)
-    for control, (suffix, label) in CONTROLS.items():
+    outside = agents(tables[on]["control"].unique(maintain_order=True), "reno")
+    controls = CONTROLS | {name: (suffix, name) for name, suffix in outside.items()}
+    for control, (suffix, label) in controls.items():
         if control not in tables[on]["control"]:
             continue
         for key, (what, size, share, published, off) in STATEMENTS.items():
@@ -88,7 +91,7 @@ for on, place in (("linux", "kernel"), ("sim", "simulator")):
                           "" if control == "native-again" else published, **target)
     figure, panels = plt.subplots(1, 3, sharey=True, figsize=(8.5, 3.2))
     for axis, (size, title, until_s) in zip(panels, (("small", "0–10 KB", 0.5), ("medium", "10 KB–1 MB", 2), ("large", "1 MB+", 10))):
-        for control in ("native", "native-request", *CONTROLS):
+        for control in ("native", "native-request", *controls):
             own = tables[on].filter(CLASSES[size], pl.col("control") == control)["completion_ms"]
             if len(own):
                 times, shares = distribution(own, 400)

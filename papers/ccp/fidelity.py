@@ -6,12 +6,13 @@
 # source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.1.1, figures 9 and 10"
 # takes = "11 hours, which may be interrupted (three minutes with --datapath sim); three minutes with --quick"
 # keep = ["bins"]
+# vs = "contenders"
 # ///
 import numpy as np
 import polars as pl
 
 from distributions import distance, distance_within, gap_from, jackknife, ks, pooled
-from paper import Paper, cell, plt
+from paper import Paper, agents, cell, plt
 
 LABELS = {"fixed": "fixed", "cell": "cell", "cell_acks": "cell, ACKs limited too", "drop": "drop"}
 # Contenders of ccplane: suffix of the keys, label, and whether the result has a target. The first
@@ -54,9 +55,9 @@ paper = Paper(
         "The cellular link is generated, with the statistics of recorded links, instead of the paper's recording of "
         "Verizon's LTE. Mahimahi limits the ACKs by a trace, too: this is the link `cell_acks`. On the other links ACKs are "
         "delayed but not limited in rate.",
-        "The paper's Reno and Cubic are portus' own. A sweep cannot name an agent in another process, so that ccplane's "
-        "Reno and Cubic with `split=agent` are shown instead: their program only measures, and the agent computes every "
-        "window. Detection of losses and proportional rate reduction remain in the transport."])
+        "The paper's Reno and Cubic are portus' own. They are measured if the command names an agent that has them (`--vs`). "
+        "ccplane's Reno and Cubic with `split=agent` are always shown: their program only measures, and the agent computes "
+        "every window. Detection of losses and proportional rate reduction remain in the transport."])
 
 
 def shown(results):
@@ -71,6 +72,8 @@ for datapath, label in (("linux", "kernel TCP"), ("sim", "simulator")):
         continue
     prefix = "sim_" if datapath == "sim" and medians else ""
     runs = runs.with_columns(dropped=pl.col("queue_drops") + pl.col("random_losses"))
+    algorithms = {algorithm: known | {name: (suffix, name, False) for name, suffix in agents(runs["contender"], algorithm).items()}
+                  for algorithm, known in ALGORITHMS.items()}
     columns = ["goodput_mbit", "utilisation", "delay_mean_ms", "delay_p95_ms", "retransmitted_segments", "dropped"]
     found = runs.group_by("case", "contender", maintain_order=True).agg(pl.len(), pl.col(columns).median())
     medians[datapath] = {(row["case"], row["contender"]): row for row in found.iter_rows(named=True)}
@@ -81,7 +84,7 @@ for datapath, label in (("linux", "kernel TCP"), ("sim", "simulator")):
     distances = {}
     links = [link for link in LABELS if (link, "native:reno") in values]
     for link in links:
-        for algorithm, contenders in ALGORITHMS.items():
+        for algorithm, contenders in algorithms.items():
             for what, column in UNITS.items():
                 base = f"{prefix}ks_{what}_{link}_{algorithm}"
                 native = [run[column].drop_nulls().to_list() for run in values[link, f"native:{algorithm}"]]
@@ -102,19 +105,19 @@ for datapath, label in (("linux", "kernel TCP"), ("sim", "simulator")):
                         paper.record(f"{base}{suffix}_above_1ms", gap_from(pooled(ours), pooled(native), 1.0))
     paper.table(f"KS distance from native, {label}: throughput, delay",
                 ["algorithm", "division of work", *(LABELS[link] for link in links)],
-                [[algorithm, case, *(shown(distances[link, name, what] for what in UNITS) for link in links)]
-                 for algorithm, contenders in ALGORITHMS.items() for name, (_, case, _) in contenders.items()
+                [[algorithm, case, *(shown(distances.get((link, name, what)) for what in UNITS) for link in links)]
+                 for algorithm, contenders in algorithms.items() for name, (_, case, _) in contenders.items()
                  if (links[0], name) in values])
     for what, column in UNITS.items():
         figure, panels = plt.subplots(2, len(links), sharey=True, figsize=(10, 5))
         for row, algorithm in zip(panels, ALGORITHMS):
             for axis, link in zip(row, links):
-                cases = {f"native:{algorithm}": "native"} | {name: case for name, (_, case, _) in ALGORITHMS[algorithm].items()}
+                cases = {f"native:{algorithm}": "native"} | {name: case for name, (_, case, _) in algorithms[algorithm].items()}
                 for name, case in cases.items():
                     if (link, name) not in values:
                         continue
                     own = np.sort(pooled(run[column].drop_nulls() for run in values[link, name]))
-                    axis.plot(own, np.arange(1, len(own) + 1) / len(own), STYLES[case], label=case, linewidth=1)
+                    axis.plot(own, np.arange(1, len(own) + 1) / len(own), STYLES.get(case, "C4"), label=case, linewidth=1)
                 axis.set(title=f"{LABELS[link]}, {algorithm}", ylim=(0, 1))
         figure.legend(*panels[1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
         figure.supxlabel(f"{what}, {'Mbit/s' if what == 'throughput' else 'ms'}")

@@ -83,7 +83,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         EvaluateDatapath::Sim => Box::new(Sim::default()),
         #[cfg(feature = "host")]
         EvaluateDatapath::Linux => {
-            crate::remote_agent::find_agents(args.alg.iter())?;
+            crate::remote_agent::find_agents(&args.alg)?;
             doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
             Box::new(RealPackets::new(TransportKind::Tcp))
         }

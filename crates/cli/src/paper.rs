@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ccplane_lab::Contender;
 use clap::{Args, ValueEnum};
 
 /// Arguments of `paper`.
@@ -20,6 +21,11 @@ pub struct PaperArgs {
     /// first answer in less time. The same command with a higher number continues from there.
     #[arg(long, value_name = "N")]
     pub repeats: Option<usize>,
+    /// Algorithms of agents in other processes to measure as well on kernel TCP, separated by
+    /// commas, such as `reno@ccp:/tmp/ccp/portus`: for experiments whose algorithms the paper's
+    /// authors published as an agent (docs/papers.md).
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub vs: Vec<Contender>,
     /// Reuse cached parts from other builds of ccplane as well: for a long experiment that spans
     /// code changes which cannot affect its results. Only for experiments with a program of their
     /// own: the runs of a sweep depend on behaviour, not on builds.

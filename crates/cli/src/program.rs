@@ -23,6 +23,7 @@ pub use crate::exit::{Failure, FailureKind};
 pub use crate::interrupt::{flag, raised};
 pub use crate::paper::{PaperArgs, PaperBackend};
 pub use crate::python::bench as python_bench;
+pub use crate::remote_agent::find_agents;
 pub use crate::run::{RunDatapath, failure, percent_bar, show};
 pub use crate::sweep::{KeptData, SweepRequest, SweepSummary, write_parquet, write_table};
 pub use crate::threads::threads;

@@ -82,7 +82,7 @@ pub fn own_agent(contender: &Contender) -> Result<Option<AgentAddress>, Failure>
 
 /// Asks the agents that these contenders name for their algorithms, so that a missing one is an
 /// error before the first run.
-pub fn find_agents<'c>(contenders: impl Iterator<Item = &'c Contender>) -> Result<(), Failure> {
+pub fn find_agents<'c>(contenders: impl IntoIterator<Item = &'c Contender>) -> Result<(), Failure> {
     let mut asked: Vec<&Contender> = Vec::new();
     for contender in contenders {
         let Some(address) = own_agent(contender)?.filter(|_| !asked.contains(&contender)) else {

@@ -87,6 +87,7 @@ fn of(
         datapath,
         threads: program::threads()?,
         repeats: args.repeats,
+        vs: args.vs.clone(),
         any_build: args.any_build,
         directory,
         force: args.force,

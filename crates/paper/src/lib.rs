@@ -25,11 +25,12 @@ mod together;
 
 use std::path::PathBuf;
 
-use ccplane::program::{Failure, failure};
+use ccplane::program::{Failure, FailureKind, failure, find_agents};
 use ccplane_algorithms::Registry;
 use ccplane_report::provenance::Provenance;
 use serde::de::DeserializeOwned;
 
+use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::parts::Parts;
@@ -95,6 +96,8 @@ pub struct Options {
     /// Number of runs of each point on kernel TCP, in place of the experiment's own. A later run
     /// with more repeats continues from there.
     pub repeats: Option<usize>,
+    /// Algorithms of agents in other processes to measure as well, on kernel TCP.
+    pub vs: Vec<Contender>,
     /// Reuses cached parts of other builds of the program. For code changes that cannot affect
     /// them.
     pub any_build: bool,
@@ -202,6 +205,8 @@ impl Experiment<'_> {
         registry: &Registry,
         progress: &dyn Progress,
     ) -> Result<Outcome, Failure> {
+        self.check_agents(options)?;
+        find_agents(&options.vs)?;
         self.check(options).map_err(failure)?;
         match self.run {
             Run::Script(script) => script.run(options, registry, progress),
@@ -209,6 +214,39 @@ impl Experiment<'_> {
                 together::run(self, parts, key, options, registry, progress)
             }
         }
+    }
+
+    /// Checks that the experiment can measure the contenders of `--vs`: algorithms of agents, on
+    /// kernel TCP.
+    fn check_agents(&self, options: &Options) -> Result<(), Failure> {
+        let Some(first) = options.vs.first() else {
+            return Ok(());
+        };
+        let refuse = |what, hint| Err(Failure::text(FailureKind::Usage, what).hint(hint));
+        if let Some(here) = options.vs.iter().find(|one| one.agent().is_none()) {
+            return refuse(
+                format!("--vs {here} does not name an agent"),
+                "give algorithms of agents, such as reno@ccp:/tmp/ccp/portus".to_owned(),
+            );
+        }
+        let takes = |one: &Experiment<'_>| match one.run {
+            Run::Script(script) => script.takes_agents(),
+            Run::Together(..) => false,
+        };
+        if !takes(self) {
+            let known: Vec<&str> = all().filter(|one| takes(one)).map(|one| one.name).collect();
+            return refuse(
+                format!("`{}` does not take --vs", self.name),
+                format!("remove it; these experiments take it: {}", known.join(", ")),
+            );
+        }
+        if options.datapath == Some(Datapath::Sim) {
+            return refuse(
+                format!("--vs {first}: agents in other processes run on kernel TCP only"),
+                "remove --datapath sim, or --vs".to_owned(),
+            );
+        }
+        Ok(())
     }
 
     /// Checks the options, and takes the directory.
@@ -276,6 +314,7 @@ mod tests {
             datapath,
             threads: 1,
             repeats: Some(repeats),
+            vs: Vec::new(),
             any_build: false,
             directory: PathBuf::new(),
             force: false,
@@ -309,6 +348,41 @@ mod tests {
     }
 
     #[test]
+    fn agents_are_for_experiments_that_take_them_on_kernel_tcp() {
+        let refused = |name: &str, vs: &str, datapath| {
+            let options = Options {
+                quick: true,
+                datapath,
+                threads: 1,
+                repeats: None,
+                vs: vec![vs.parse().unwrap()],
+                any_build: false,
+                directory: PathBuf::new(),
+                force: false,
+                command: String::new(),
+                provenance: Provenance::default(),
+            };
+            let checked = by_name(name).unwrap().check_agents(&options);
+            checked
+                .err()
+                .map_or(String::new(), |error| error.sentence())
+        };
+        let portus = "reno@ccp:/tmp/ccp/portus";
+        for name in ["ccp-fidelity", "ccp-fct", "ccp-interval"] {
+            assert_eq!(refused(name, portus, None), "", "{name}");
+            assert_eq!(refused(name, portus, Some(Datapath::Linux)), "", "{name}");
+        }
+        let sim = refused("ccp-fidelity", portus, Some(Datapath::Sim));
+        assert!(sim.contains("kernel TCP only"), "{sim}");
+        let other = refused("ccp-incast", portus, None);
+        assert!(other.contains("does not take --vs"), "{other}");
+        let together = refused("ccp", portus, None);
+        assert!(together.contains("does not take --vs"), "{together}");
+        let here = refused("ccp-fct", "cubic", None);
+        assert!(here.contains("does not name an agent"), "{here}");
+    }
+
+    #[test]
     fn what_was_disturbed_is_made_again_once_there_is_a_page() {
         let directory = std::env::temp_dir().join(format!("ccplane-again-{}", std::process::id()));
         let options = Options {
@@ -316,6 +390,7 @@ mod tests {
             datapath: None,
             threads: 1,
             repeats: None,
+            vs: Vec::new(),
             any_build: false,
             directory: directory.clone(),
             force: false,
@@ -344,6 +419,7 @@ mod tests {
             datapath: Some(Datapath::Sim),
             threads: 1,
             repeats: None,
+            vs: Vec::new(),
             any_build: false,
             directory: directory.clone(),
             force,

@@ -65,7 +65,7 @@ fn interval(
     let turns = Turns {
         place: "loopback",
         flows: &[1],
-        contenders: &[with_reports("reno"), agent_only.into()].concat(),
+        contenders: &[with_reports("reno"), agent_only.into(), options.vs.clone()].concat(),
         rounds: options.repeats(ROUNDS, 3),
         length: Duration::from_secs(if options.quick { 1 } else { 10 }),
         low_priority_agent: false,
@@ -232,7 +232,8 @@ impl Turns<'_> {
             format!("{place} {length}, buffers of {buffer} bytes{priority}")
         };
         let file = |(flows, round, contender): &(usize, usize, &Contender)| {
-            let contender = contender.to_string().replace([':', '='], "-");
+            // An address contains a path.
+            let contender = contender.to_string().replace([':', '=', '/', '?'], "-");
             let name = format!("{}-{flows}-{contender}-{round}.json", self.place);
             (name, key(*flows))
         };

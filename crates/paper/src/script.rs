@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 
 use ccplane::program::{Failure, FailureKind, KeptData, RunDatapath, SweepRequest, failure};
 use ccplane_algorithms::Registry;
-use ccplane_lab::scenario::{Sweep, SweepSize};
-use ccplane_lab::{Error, Progress};
+use ccplane_lab::scenario::{Sweep, SweepSize, toml_string};
+use ccplane_lab::{Contender, Error, Progress};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -69,6 +69,9 @@ struct About {
     /// Data of the runs besides the table, as `ccplane sweep --keep` takes them.
     #[serde(default)]
     keep: Vec<String>,
+    /// Axis of the sweep on kernel TCP to which algorithms of agents are added, `contenders` of the
+    /// grid or an axis of the cases. Without it the script does not evaluate any.
+    vs: Option<String>,
 }
 
 macro_rules! embedded {
@@ -248,6 +251,24 @@ impl Script {
         usize::try_from(sweep.real_seeds().count()).ok()
     }
 
+    /// Returns true if the script evaluates algorithms of agents in other processes.
+    pub(crate) fn takes_agents(&self) -> bool {
+        self.about.vs.is_some() && self.on.contains(&Datapath::Linux)
+    }
+
+    /// Returns the text of a sweep with the algorithms of agents added on kernel TCP.
+    fn sweep_text(&self, on: Datapath, sweep: &SweepText, options: &Options) -> SweepText {
+        let text = match &self.about.vs {
+            Some(axis) if on == Datapath::Linux => with_agents(&sweep.text, axis, &options.vs),
+            _ => sweep.text.clone(),
+        };
+        SweepText {
+            file: sweep.file.clone(),
+            text,
+            folder: sweep.folder.clone(),
+        }
+    }
+
     /// Makes the missing runs, and runs the script.
     pub(crate) fn run(
         &self,
@@ -264,7 +285,7 @@ impl Script {
         // case.
         let asked = |on: Datapath| on == Datapath::Sim || options.on(on);
         for (datapath, sweep) in self.sweeps.iter().filter(|(on, _)| asked(*on)) {
-            let mut sweep = sweep.parse(size)?;
+            let mut sweep = self.sweep_text(*datapath, sweep, options).parse(size)?;
             if let Some(repeats) = options.repeats {
                 sweep.repeats = u32::try_from(repeats).ok();
             }
@@ -372,6 +393,26 @@ impl SweepText {
     }
 }
 
+/// Start of the grid's list of contenders.
+const CONTENDERS_START: &str = "\ncontenders = [";
+
+/// Adds contenders to the text of a sweep: to the grid's `contenders`, or as cases of an axis,
+/// named like their contender.
+fn with_agents(text: &str, axis: &str, agents: &[Contender]) -> String {
+    if agents.is_empty() {
+        return text.to_owned();
+    }
+    let names = agents.iter().map(|agent| toml_string(&agent.to_string()));
+    if axis == "contenders" {
+        let names: Vec<String> = names.collect();
+        let list = format!("{CONTENDERS_START}{}, ", names.join(", "));
+        return text.replacen(CONTENDERS_START, &list, 1);
+    }
+    let cases = names
+        .map(|name| format!("\n[[case]]\naxis = \"{axis}\"\nname = {name}\ncontender = {name}\n"));
+    text.to_owned() + &cases.collect::<String>()
+}
+
 /// Parses the table `[tool.ccplane]` of a script's inline metadata.
 fn about(code: &str) -> Result<About, String> {
     #[derive(Deserialize)]
@@ -447,6 +488,41 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn algorithms_of_agents_become_points_of_the_sweep_on_kernel_tcp() {
+        let agents: Vec<Contender> = ["reno@ccp:/tmp/ccp/portus", "cubic@ccp:/tmp/ccp/cubic"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        let names: Vec<String> = agents.iter().map(Contender::to_string).collect();
+        let mut taking = 0;
+        for script in embedded().iter().filter(|script| script.takes_agents()) {
+            let axis = script.about.vs.as_deref().unwrap();
+            for (on, sweep) in &script.sweeps {
+                taking += usize::from(*on == Datapath::Linux);
+                let points = |text: String| {
+                    let sweep = SweepText {
+                        file: sweep.file.clone(),
+                        text,
+                        folder: sweep.folder.clone(),
+                    };
+                    let sweep = sweep.parse(SweepSize::Quick).unwrap();
+                    let points = sweep.points().unwrap();
+                    let contender = |point| sweep.contender(point).unwrap().unwrap();
+                    points.iter().map(contender).collect::<Vec<String>>()
+                };
+                let without = points(with_agents(&sweep.text, axis, &[]));
+                let with = points(with_agents(&sweep.text, axis, &agents));
+                let (added, old): (Vec<_>, Vec<_>) =
+                    with.into_iter().partition(|name| names.contains(name));
+                assert_eq!(old, without, "{}", script.name);
+                for name in &names {
+                    assert!(added.contains(name), "{}: {name}", script.name);
+                }
+            }
+        }
+        assert_eq!(taking, 2);
     }
 
     #[test]
