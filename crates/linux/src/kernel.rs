@@ -13,6 +13,7 @@ use ccplane_wire::{DatapathInfo, Refusal, Tags, WireCommand, WireEvent};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::clock;
+use crate::cost::Cost;
 use crate::error::LoadError;
 use crate::map::layout::{self, PROGRAMS_MAX};
 use crate::map::memory::Access;
@@ -522,6 +523,17 @@ impl Kernel {
                 crate::registration::counters::read(&a.memory),
             )
         })
+    }
+
+    /// Returns the run time of each BPF program of the registrations that this process holds. The
+    /// kernel counts only while `kernel.bpf_stats_enabled` is 1, and includes its own overhead of
+    /// some tens of ns per call.
+    pub fn run_times(&self) -> Vec<Cost> {
+        self.algorithms
+            .iter()
+            .filter_map(|algorithm| algorithm.holder.as_ref())
+            .flat_map(Holder::run_times)
+            .collect()
     }
 
     /// Returns true if new flows run program `uid` as generated code. A program installed later is

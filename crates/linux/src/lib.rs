@@ -13,6 +13,7 @@
 pub mod bench;
 mod clock;
 pub mod codegen;
+mod cost;
 pub mod default_control;
 mod drive;
 mod error;
@@ -30,6 +31,7 @@ pub mod stamp;
 #[cfg(test)]
 mod testing;
 
+pub use cost::Cost;
 pub use drive::{Observer, run_agent, run_agent_unprivileged, run_reader};
 pub use error::LoadError;
 pub use kernel::{AlgorithmCounters, CAPABILITIES, Kernel};

@@ -27,15 +27,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use libbpf_rs::{Link, Object, ObjectBuilder, Program, ProgramMut};
+use libbpf_rs::{Link, Object, ObjectBuilder, ProgramMut};
 
 pub(crate) use self::pins::storage;
 pub use self::pins::{ObservedStamps, attached, detach, observe};
 pub use self::plane::StampCounters;
+pub use crate::cost::Cost;
 
 use self::device::StampDevice;
 use self::pins::{DevicePin, Pins};
 use self::plane::{DEVICES_MAX, NAMES_MAX, NAMESPACES_MAX, StampPlane};
+use crate::cost::run_times;
 use crate::error::LoadError;
 use crate::map::memory::{Access, Plain, SharedMemory};
 use crate::map::ring::RingBuffer;
@@ -291,19 +293,7 @@ impl StampPrograms {
     /// only while `kernel.bpf_stats_enabled` is 1, and include their own overhead of some tens of
     /// ns per call.
     pub fn run_times(&self) -> Vec<Cost> {
-        let ours: Vec<u32> = self
-            .object
-            .progs_mut()
-            .filter_map(|p| Program::id_from_fd(p.as_fd()).ok())
-            .collect();
-        libbpf_rs::query::ProgInfoIter::default()
-            .filter(|info| ours.contains(&info.id))
-            .map(|info| Cost {
-                program: info.name.to_string_lossy().into_owned(),
-                ns: info.run_time_ns,
-                calls: info.run_cnt,
-            })
-            .collect()
+        run_times(&self.object)
     }
 }
 
@@ -313,17 +303,6 @@ impl Drop for StampPrograms {
             self.restore_device(device);
         }
     }
-}
-
-/// Run time of a program.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// Name in `bpf/stamp.bpf.c`.
-    pub program: String,
-    /// Total run time, ns.
-    pub ns: u64,
-    /// Number of calls.
-    pub calls: u64,
 }
 
 fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, LoadError> {

@@ -17,7 +17,7 @@ use ccplane_lab::{Contender, read};
 use ccplane_link::{AgentAddress, AgentConnection, remote_agent_timeout};
 use ccplane_linux::stamp::StampPrograms;
 use ccplane_linux::{
-    AlgorithmCounters, AlgorithmSpec, Flows, Kernel, LoadError, RegistrationOptions,
+    AlgorithmCounters, AlgorithmSpec, Cost, Flows, Kernel, LoadError, RegistrationOptions,
     remote_algorithms, run_agent, run_reader, run_relay,
 };
 use nix::unistd::{Pid, gettid};
@@ -95,6 +95,8 @@ pub struct AlgorithmRecord {
     pub report_log: ReportLog,
     /// The agent in another process was gone at the end.
     pub agent_gone: bool,
+    /// Run time of the BPF programs, if the kernel measured it.
+    pub costs: Vec<Cost>,
 }
 
 /// Executor of the algorithm's callbacks.
@@ -290,6 +292,7 @@ impl SteeredAlgorithm {
                     counters,
                     report_log: heard,
                     agent_gone,
+                    costs: kernel.run_times(),
                 }
             }
         };

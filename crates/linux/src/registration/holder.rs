@@ -16,6 +16,7 @@ use libbpf_rs::{Link, Object};
 
 use crate::clock;
 use crate::codegen;
+use crate::cost::{Cost, run_times};
 use crate::error::LoadError;
 use crate::map::layout::FlowSlot;
 use crate::map::memory::{Access, SharedMemory};
@@ -102,6 +103,11 @@ impl Holder {
         } = &*self.registration;
         let replaceable = features.links || !options.pin;
         replaceable && self.compiler.is_some() && codegen::compile(program).is_ok()
+    }
+
+    /// Returns the kernel's statistics of the object that new flows run.
+    pub fn run_times(&self) -> Vec<Cost> {
+        run_times(&self.registration.held().object)
     }
 
     /// Returns true if the object that new flows run has code in pad `place`.
