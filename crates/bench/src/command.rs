@@ -50,10 +50,12 @@ fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Fa
         }
         BenchCommand::Agent(args) => agent::run(&against(args)).map_err(failure)?,
         BenchCommand::Kernel(args) => {
+            let program = std::env::current_exe().map_err(Error::because("find this program"));
             let options = kernel::Options {
                 flows: args.flows.clone(),
                 run: args.duration,
                 rounds: args.rounds,
+                program: program.map_err(failure)?,
             };
             require(&[Need::Emulator, Need::KernelTcp])?;
             with_bar(|step| kernel::run(&options, registry, step))?
@@ -114,7 +116,7 @@ fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Fa
         }
         BenchCommand::Sweep => sweep::run(registry).map_err(failure)?,
         BenchCommand::Python => return Err(program::python_bench(registry.python(), json)),
-        BenchCommand::Peer(args) => return peer(args),
+        BenchCommand::Peer(args) => return peer(args, registry),
     };
     if json {
         print_line(figures.to_json(&provenance));
@@ -167,11 +169,16 @@ fn has_stamps(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
 }
 
 /// Runs the other end, until it is killed.
-fn peer(args: &PeerArgs) -> Result<(), Failure> {
+fn peer(args: &PeerArgs, registry: &Registry) -> Result<(), Failure> {
     let bound = || print_line("bound");
     let outcome = match args.who {
         BenchPeer::Bound => peers::bound(&args.path, args.updates, bound),
         BenchPeer::Ours => peers::answer(&args.path, args.updates, &AtomicBool::new(false), bound),
+        BenchPeer::Agent => {
+            let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
+            program::add(&mut agent, &args.alg, registry)?;
+            peers::serve_kernel(&args.path, &mut agent, &AtomicBool::new(false), bound)
+        }
     };
     outcome.map_err(|error| Failure::new(FailureKind::Failed, error))
 }

@@ -80,6 +80,11 @@ fn flows(source: &str, count: usize) -> Result<(ProgramTable, Vec<Flow<16>>), Er
     Ok((table, vec![flow; count]))
 }
 
+/// CPU time per ACK of one flow under a program, in the interpreter.
+pub(crate) fn interpreter_ns(source: &str) -> Result<f64, Error> {
+    ns_per_ack(source, 1)
+}
+
 fn ns_per_ack(source: &str, count: usize) -> Result<f64, Error> {
     let (table, mut flows) = flows(source, count)?;
     let order = shuffled(count);
@@ -95,6 +100,7 @@ fn ns_per_ack(source: &str, count: usize) -> Result<f64, Error> {
         srtt_us: 20_000,
         min_rtt_us: 20_000,
         mss: 1448,
+        cwnd_limited: 1,
         ..Signals::default()
     };
     let (mut acks, mut reports) = (0u64, 0u64);

@@ -6,13 +6,16 @@
 //! The traffic is memory to memory through a namespace of our own: the figure is CPU work per
 //! packet, not a network's speed.
 
+mod isolation;
+
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
 use ccplane_report::{Table, TargetRange, wrap};
 use ccplane_testbed::ends::TrafficEnds;
-use ccplane_testbed::loopback::{Load, LoopbackRun, one};
+use ccplane_testbed::loopback::{Load, LoopbackRun};
 use ccplane_testbed::wire;
 use ccplane_units::{Duration, Rate};
 use serde_json::json;
@@ -30,24 +33,52 @@ pub struct Options {
     /// Runs of each condition at each number of flows. The median of one run is that run; five ride
     /// out a disturbance.
     pub rounds: usize,
+    /// The program `ccplane-bench`, which runs an agent in a process of its own.
+    pub program: PathBuf,
 }
 
-/// Who decides the window, and how often it hears from the datapath.
+/// Where Reno runs, and how often the datapath reports to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
+    /// In the kernel, as native code.
     Native,
+    /// In a thread of this process, which shares memory with the kernel.
     PerAck,
     Every10Ms,
+    /// In the kernel, as a verified BPF program. There is no agent.
+    Program,
+    /// The same, while the kernel measures the run time of BPF programs.
+    ProgramTimed,
+    /// In another process, behind a Unix socket.
+    ProcessPerAck,
+    ProcessEvery10Ms,
 }
 
 impl Condition {
-    const ALL: [Condition; 3] = [Condition::Native, Condition::PerAck, Condition::Every10Ms];
+    const ALL: &[Condition] = &[Condition::Native, Condition::PerAck, Condition::Every10Ms];
+    /// At a fixed rate.
+    const FIXED: &[Condition] = &[
+        Condition::Native,
+        Condition::PerAck,
+        Condition::Every10Ms,
+        Condition::Program,
+        Condition::ProgramTimed,
+        Condition::ProcessPerAck,
+        Condition::ProcessEvery10Ms,
+    ];
 
     fn contender(self) -> Contender {
         match self {
             Condition::Native => Contender::native("reno"),
-            Condition::PerAck => Contender::ccplane_with("reno", "report", "ack"),
-            Condition::Every10Ms => Contender::ccplane_with("reno", "report", "10ms"),
+            Condition::Program | Condition::ProgramTimed => {
+                Contender::ccplane(isolation::PROGRAM_FILE)
+            }
+            Condition::PerAck | Condition::ProcessPerAck => {
+                Contender::ccplane_with("reno", "report", "ack")
+            }
+            Condition::Every10Ms | Condition::ProcessEvery10Ms => {
+                Contender::ccplane_with("reno", "report", "10ms")
+            }
         }
     }
 
@@ -56,6 +87,10 @@ impl Condition {
             Condition::Native => "native",
             Condition::PerAck => "per_ack",
             Condition::Every10Ms => "10ms",
+            Condition::Program => "program",
+            Condition::ProgramTimed => "program_timed",
+            Condition::ProcessPerAck => "process_per_ack",
+            Condition::ProcessEvery10Ms => "process_10ms",
         }
     }
 }
@@ -81,20 +116,27 @@ pub fn run(
     let saturated = options
         .flows
         .iter()
-        .map(|flows| (&loopback, *flows, flows.to_string()));
-    let places = saturated.chain([(&below, FIXED_FLOWS, "fixed".to_owned())]);
-    let total = (options.flows.len() + 1) * options.rounds * Condition::ALL.len();
+        .map(|flows| (&loopback, *flows, flows.to_string(), Condition::ALL));
+    let fixed = (&below, FIXED_FLOWS, "fixed".to_owned(), Condition::FIXED);
+    let places = saturated.chain([fixed]);
+    let per_round = options.flows.len() * Condition::ALL.len() + Condition::FIXED.len();
+    let total = options.rounds * per_round;
     let mut figures = Figures::default();
     let (mut rows, mut attempts) = (Vec::new(), Vec::new());
-    for (ends, flows, place) in places {
-        let turns = Turns::take(options.rounds, &Condition::ALL, |round, who| {
+    let mut user_space = Vec::new();
+    for (ends, flows, place, conditions) in places {
+        let turns = Turns::take(options.rounds, conditions, |round, who| {
             let (round, name) = (round + 1, who.name());
             let next = format!("{flows} flows, round {round} of {}, {name}", options.rounds);
             if !step(attempts.len() as f64 / total as f64, &next) {
-                return Err(ccplane_lab::Error::Interrupted);
+                return Err(Error::Lab(ccplane_lab::Error::Interrupted));
+            }
+            // Once per round of the runs that it is compared with.
+            if place == "fixed" && who == Condition::Native {
+                user_space.push(isolation::user_space(&options.program)?);
             }
             let load = Load::new(flows, options.run, options.run);
-            let run = one(ends, &who.contender(), load, registry)?;
+            let run = isolation::one(ends, who, load, registry, &options.program)?;
             attempts.push(json!({
                 "flows": place, "round": round, "who": name, "goodput_gbit": run.goodput_gbit,
                 "fallbacks": run.fallbacks, "disturbed": run.disturbed,
@@ -102,13 +144,17 @@ pub fn run(
             Ok(run)
         })?;
         match place.as_str() {
-            "fixed" => below_saturation(&turns, &mut figures),
+            "fixed" => {
+                below_saturation(&turns, &mut figures);
+                isolation::add(&turns, &user_space, &mut figures);
+            }
             _ => rows.push(summarise(flows, &turns, &mut figures)),
         }
     }
     figures.sort();
     figures.fact("attempts", attempts);
     figures.note(text(&rows, options, &figures));
+    figures.note(isolation::text(FIXED_FLOWS));
     Ok(figures)
 }
 
@@ -191,12 +237,15 @@ fn below_saturation(turns: &Turns<Condition, LoopbackRun>, figures: &mut Figures
         turns.median(Condition::Native, CPU),
         "",
     );
-    for (name, who) in [
-        ("fixed_cpu_ratio_per_ack", Condition::PerAck),
-        ("fixed_cpu_ratio_10ms", Condition::Every10Ms),
-    ] {
-        add_ratio(figures, (name, ""), turns, who, CPU);
-    }
+    let per_ack = turns.ratio(Condition::PerAck, Condition::Native, CPU);
+    figures.ratio("fixed_cpu_ratio_per_ack", per_ack, "x native");
+    add_ratio(
+        figures,
+        ("fixed_cpu_ratio_10ms", ""),
+        turns,
+        Condition::Every10Ms,
+        CPU,
+    );
 }
 
 /// Adds the figures for `flows` and gives the table's row.
@@ -313,11 +362,11 @@ mod tests {
             cpu_s_per_gb,
             ..LoopbackRun::default()
         };
-        let turns = Turns::take(3, &Condition::ALL, |round, who| {
+        let turns = Turns::take(3, Condition::ALL, |round, who| {
             let runs = match who {
                 Condition::Native => [(40.0, 0.5), (10.0, 9.0), (40.0, 0.5)],
                 Condition::PerAck => [(38.0, 0.6), (38.0, 0.6), (1.0, 7.0)],
-                Condition::Every10Ms => [(39.6, 0.51); 3],
+                _ => [(39.6, 0.51); 3],
             };
             Ok::<_, Error>(run(runs[round]))
         })
@@ -352,7 +401,12 @@ mod tests {
             (vec![1], Duration::ZERO, 5),
         ] {
             let refused = super::run(
-                &Options { flows, run, rounds },
+                &Options {
+                    flows,
+                    run,
+                    rounds,
+                    program: PathBuf::new(),
+                },
                 &Registry::builtin(),
                 |_, _| true,
             );

@@ -9,6 +9,7 @@
 
 pub mod agent;
 pub mod arena;
+mod bpf_statistics;
 pub mod capi;
 mod command;
 pub mod control_loop;

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use ccplane_report::TargetRange;
 use ccplane_testbed::control_loop::LoopError;
+use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::rounds::{Turns, median};
 use crate::{Error, Figures};
 
-pub use serve::{answer, bound};
+pub use serve::{answer, bound, serve_kernel};
 
 /// Rounds in turns. Each gives a ratio; a verdict is undecided where they disagree.
 pub const ROUNDS: usize = 3;
@@ -109,7 +110,7 @@ impl<const N: usize> Rounds<N> {
 }
 
 /// The other end's process; it is killed with this value, or with this process.
-struct Peer {
+pub(crate) struct Peer {
     child: Child,
     path: PathBuf,
 }
@@ -143,17 +144,24 @@ impl Peer {
                 }),
             };
         }
-        let path = std::env::temp_dir().join(format!("{name}.peer"));
         let ours = std::env::current_exe().map_err(failed("this program".to_owned()))?;
         let who = if who == Who::Bound { "bound" } else { "ours" };
-        let mut command = Command::new(ours);
-        command.args(["peer", who]).arg(&path);
-        command
-            .args(updates.then_some("--updates"))
-            .stdout(Stdio::piped());
+        Peer::run(&ours, who, updates.then_some("--updates"))
+    }
+
+    /// Starts `bench peer` of `program` with further arguments, and waits until it serves.
+    pub(crate) fn run<'a>(
+        program: &Path,
+        who: &str,
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Peer, Error> {
+        let path = std::env::temp_dir().join(format!("ccplane-bench-{}.peer", std::process::id()));
+        let mut command = Command::new(program);
+        command.args(["peer", who]).arg(&path).args(arguments);
+        command.stdout(Stdio::piped());
         let mut child = ccplane_host::die_with_parent(&mut command)
             .spawn()
-            .map_err(failed("the other end".to_owned()))?;
+            .map_err(Error::because("the other end cannot be started"))?;
         let said = child.stdout.take();
         let peer = Peer { child, path };
         let mut line = String::new();
@@ -164,6 +172,16 @@ impl Peer {
                 "the other end did not begin to serve: it says why above",
             )),
         }
+    }
+
+    /// Path of its socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its process.
+    pub(crate) fn process(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
     }
 
     /// Looked at every 20 ms.

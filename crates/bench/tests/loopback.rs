@@ -33,6 +33,7 @@ fn loopback_is_measured_under_every_condition() {
         flows: vec![2],
         run: Duration::from_millis(300),
         rounds: 1,
+        program: env!("CARGO_BIN_EXE_ccplane-bench").into(),
     };
     let mut steps = Vec::new();
     let figures = run(&options, &Registry::builtin(), |share, next| {
@@ -40,8 +41,8 @@ fn loopback_is_measured_under_every_condition() {
         true
     })
     .unwrap();
-    // Saturated, and at a fixed rate.
-    assert_eq!(steps.len(), 6);
+    // Three saturated, and seven at a fixed rate.
+    assert_eq!(steps.len(), 10);
     let figure = |key: &str| figures.get(key).unwrap();
     for key in [
         "goodput_ratio_per_ack_2",
@@ -49,6 +50,9 @@ fn loopback_is_measured_under_every_condition() {
         "cpu_ratio_10ms_2",
         "goodput_native_gbit_2",
         "fixed_cpu_ratio_10ms",
+        "fixed_cpu_ratio_program",
+        "fixed_cpu_ratio_process_10ms",
+        "fixed_cpu_ratio_process_per_ack",
     ] {
         let value = figure(key);
         assert!(value > 0.05 && value < 200.0, "{key} is {value}");
@@ -57,6 +61,18 @@ fn loopback_is_measured_under_every_condition() {
         figure("reports_per_s_per_ack_2") > 2.0 * figure("reports_per_s_10ms_2"),
         "{figures:?}"
     );
+    // Each way of isolation was measured.
+    for key in [
+        "isolation_acks_per_gb",
+        "isolation_native_path_ns_per_ack",
+        "isolation_program_run_ns",
+        "isolation_interpreter_ns",
+        "isolation_round_trip_p95_us",
+    ] {
+        assert!(figure(key) > 0.0, "{key} is {}", figure(key));
+    }
+    assert!(figure("isolation_thread_us_per_report").is_finite());
+    assert!(figure("isolation_process_us_per_report").is_finite());
     let left = std::fs::read_dir("/run/netns")
         .into_iter()
         .flatten()

@@ -18,7 +18,8 @@ pub enum BenchCommand {
     ControlLoop(AgainstArgs),
     /// Benchmark the agent: reports and updates per second over the Unix link.
     Agent(AgainstArgs),
-    /// Benchmark kernel TCP on loopback: ccp_reno against the kernel's own Reno.
+    /// Benchmark kernel TCP on loopback: ccp_reno against the kernel's own Reno, and the cost of
+    /// isolating the algorithm in a verified program, a thread or another process.
     Kernel(KernelArgs),
     /// Benchmark DX on kernel TCP: the cost of time stamps, its standing queue compared with
     /// Cubic's, and a flooded ACK path.
@@ -45,7 +46,7 @@ pub enum BenchCommand {
     /// Benchmark algorithms and environments in Python: ns per callback, steps per second. Needs
     /// the Python package.
     Python,
-    /// Run the peer process of `control-loop` and `agent`.
+    /// Run the peer process of `control-loop`, `agent` and `kernel`.
     #[command(hide = true)]
     Peer(PeerArgs),
 }
@@ -137,6 +138,9 @@ pub struct PeerArgs {
     /// Answer reports with updates.
     #[arg(long)]
     pub updates: bool,
+    /// Algorithm of `agent`.
+    #[arg(long, value_name = "NAME", default_value = "reno")]
+    pub alg: Contender,
 }
 
 /// Peer process of a benchmark.
@@ -146,4 +150,6 @@ pub enum BenchPeer {
     Ours,
     /// A loop around a bound socket, without an agent.
     Bound,
+    /// An agent of ccplane for kernel TCP, with the algorithm of `--alg`.
+    Agent,
 }

@@ -2,6 +2,7 @@
 //! machine.
 
 use std::fs;
+use std::path::Path;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
@@ -105,8 +106,23 @@ pub fn this_thread_ns() -> u64 {
 /// The first field of `schedstat` is the time on a CPU. It needs `CONFIG_SCHED_INFO`, which all
 /// distributions set.
 fn thread_ns(thread: Pid) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+    schedstat_ns(format!("/proc/self/task/{thread}/schedstat").as_ref())
+}
+
+fn schedstat_ns(file: &Path) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
     text.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns the CPU time of all threads of another process, nanoseconds; 0 if it has ended. Threads
+/// that have ended do not count.
+pub fn other_process_ns(process: Pid) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter();
+    threads
+        .flatten()
+        .flatten()
+        .filter_map(|thread| schedstat_ns(&thread.path().join("schedstat")))
+        .sum()
 }
 
 /// Parses the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in
@@ -192,5 +208,11 @@ mod tests {
         assert!(after.process_s_since(&before) >= 0.03);
         assert!(after.thread_ns > before.thread_ns, "{before:?} {after:?}");
         assert!(after.percent_since(&before).0 > 0.0);
+        assert!(other_process_ns(Pid::this()) > 0);
+        assert_eq!(
+            other_process_ns(Pid::from_raw(0)),
+            0,
+            "there is no such process"
+        );
     }
 }

@@ -5,16 +5,18 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::metrics;
+use ccplane_link::AgentAddress;
 use ccplane_units::Duration;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::burner::Burner;
-use crate::cpu::Reading;
+use crate::cpu::{Reading, other_process_ns};
 use crate::diag::Diag;
 use crate::ends::TrafficEnds;
 use crate::error::BackendError;
 use crate::machine::MachineWatch;
-use crate::steer::SteeredAlgorithm;
+use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 use crate::traffic::{self, TrafficPlan};
 
 /// Results of a run.
@@ -24,8 +26,8 @@ pub struct LoopbackRun {
     pub goodput_gbit: f64,
     /// Goodput of all flows together in each sampling interval, Gbit/s.
     pub goodputs_gbit: Vec<f64>,
-    /// CPU seconds per GB of this process: senders, receivers and the agent, with the kernel's work
-    /// on their behalf.
+    /// CPU seconds per GB of this process and of an agent's own process: senders, receivers and the
+    /// agent, with the kernel's work on their behalf.
     pub cpu_s_per_gb: f64,
     /// CPU seconds per GB of the whole machine, including kernel threads and unrelated processes.
     pub machine_cpu_s_per_gb: f64,
@@ -45,6 +47,16 @@ pub struct LoopbackRun {
     /// CPU use of the agent's thread, in percent of one CPU.
     #[serde(default)]
     pub agent_cpu_percent: f64,
+    /// Time during which bytes were counted, seconds.
+    #[serde(default)]
+    pub length_s: f64,
+    /// Calls of the datapath's program that handles ACKs. 0 unless the kernel counts the calls of
+    /// BPF programs.
+    #[serde(default)]
+    pub acks: u64,
+    /// Mean run time of such a call by the kernel's statistics, ns, with their overhead.
+    #[serde(default)]
+    pub ns_per_ack: f64,
     /// Disturbances by the machine, a sentence each.
     #[serde(default)]
     pub disturbed: Vec<String>,
@@ -125,10 +137,22 @@ fn buffer_each(flows: usize, limits: &str) -> usize {
     WINDOW_BYTES_MAX.min(all / flows.max(1))
 }
 
+/// Begin of the names of the BPF programs that handle ACKs, one per signature of `cong_control`.
+const ACK_PROGRAM: &str = "cong_control";
+
 /// A stall of more than this fraction of a run (1/50) changes a result by more than the differences
 /// of interest. There is no queue that a shorter stall could overflow, and interrupts of a
 /// saturated CPU take some milliseconds.
 const STALL_DIVISOR: u64 = 50;
+
+/// An algorithm of ccplane whose agent is another process.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteAgent<'a> {
+    /// Address of the agent.
+    pub address: &'a AgentAddress,
+    /// The agent's process. Its CPU time counts as this process's.
+    pub process: Pid,
+}
 
 /// Runs once, with all flows sending as fast as they can.
 pub fn one(
@@ -137,8 +161,33 @@ pub fn one(
     load: Load,
     registry: &Registry,
 ) -> Result<LoopbackRun, Error> {
-    let behind = load.low_priority_agent;
-    let steered = SteeredAlgorithm::start_contender(contender, registry, None, 0, behind)?;
+    one_with(ends, contender, load, registry, None)
+}
+
+/// Runs once like [`one`], with the algorithm in the agent's process if there is one. The agent has
+/// the contender's parameters already.
+pub fn one_with(
+    ends: &TrafficEnds,
+    contender: &Contender,
+    load: Load,
+    registry: &Registry,
+    agent: Option<RemoteAgent<'_>>,
+) -> Result<LoopbackRun, Error> {
+    let steered = match agent {
+        Some(agent) => {
+            let name = contender.algorithm();
+            Some(SteeredAlgorithm::start_remote(
+                agent.address,
+                name,
+                None,
+                0,
+            )?)
+        }
+        None => {
+            let behind = load.low_priority_agent;
+            SteeredAlgorithm::start_contender(contender, registry, None, 0, behind)?
+        }
+    };
     let congestion = steered
         .as_ref()
         .map_or(contender.algorithm(), SteeredAlgorithm::kernel_name);
@@ -170,7 +219,13 @@ pub fn one(
     let reports = || steered.as_ref().map_or(0, SteeredAlgorithm::reports);
     let burner = load.burn_percent.map(Burner::start).transpose()?;
     let thread = steered.as_ref().map(SteeredAlgorithm::thread);
-    let (before, reports_before, watch) = (Reading::now(thread), reports(), MachineWatch::start());
+    let agent_ns = || agent.map_or(0, |agent| other_process_ns(agent.process));
+    let (before, agent_before, reports_before, watch) = (
+        Reading::now(thread),
+        agent_ns(),
+        reports(),
+        MachineWatch::start(),
+    );
     let plan = TrafficPlan {
         duration: load.length,
         sample_every: load.sample_interval,
@@ -185,13 +240,21 @@ pub fn one(
         "is the kernel built with inet_diag (CONFIG_INET_DIAG)?",
     ))?;
     let (after, machine) = (Reading::now(thread), watch.finish());
+    let agent_s = agent_ns().saturating_sub(agent_before) as f64 / 1e9;
     drop(burner);
     let reports = reports() - reports_before;
-    let counters = steered
+    let AlgorithmRecord {
+        counters, costs, ..
+    } = steered
         .map(SteeredAlgorithm::finish)
         .transpose()?
-        .unwrap_or_default()
-        .counters;
+        .unwrap_or_default();
+    let (acks, acks_ns) = costs
+        .iter()
+        .filter(|cost| cost.program.starts_with(ACK_PROGRAM))
+        .fold((0, 0), |(calls, ns), cost| {
+            (calls + cost.calls, ns + cost.ns)
+        });
 
     let looks = transfer.flows.iter().map(Vec::len).min().unwrap_or(0);
     let received: Vec<(u64, u64)> = (0..looks)
@@ -204,7 +267,7 @@ pub fn one(
         })
         .collect();
     let total = received.last().map_or(0, |(_, sum)| *sum);
-    let (_, machine_cpu, agent) = after.percent_since(&before);
+    let (_, machine_cpu, agent_cpu_percent) = after.percent_since(&before);
     let gb = total.max(1) as f64 / 1e9;
     Ok(LoopbackRun {
         goodput_gbit: metrics::mbits(total, transfer.elapsed_ns) / 1e3,
@@ -217,7 +280,7 @@ pub fn one(
                 _ => None,
             })
             .collect(),
-        cpu_s_per_gb: after.process_s_since(&before) / gb,
+        cpu_s_per_gb: (after.process_s_since(&before) + agent_s) / gb,
         machine_cpu_s_per_gb: after.machine_s_since(&before) / gb,
         machine_cpu_percent: machine_cpu,
         machine_cpu_percents: readings
@@ -229,7 +292,10 @@ pub fn one(
         others_cpu_percent: after.others_percent_since(&before),
         ring_lost: counters.ring_lost,
         fallbacks: counters.fallbacks,
-        agent_cpu_percent: agent,
+        agent_cpu_percent,
+        length_s: transfer.elapsed_ns as f64 / 1e9,
+        acks,
+        ns_per_ack: acks_ns as f64 / acks.max(1) as f64,
         disturbed: machine.disturbances(load.length / STALL_DIVISOR),
     })
 }

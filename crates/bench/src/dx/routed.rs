@@ -1,7 +1,6 @@
 //! The same in the kernel alone: virtual devices, and a router that limits what it forwards by a
 //! token bucket.
 
-use std::fs;
 use std::net::IpAddr;
 use std::thread;
 
@@ -20,30 +19,10 @@ use ccplane_testbed::wire::{self, RoutedPair, TokenBucket};
 use ccplane_units::Duration;
 
 use super::{Link, Options, Round, SLOW, Turn};
+use crate::bpf_statistics::BpfStatistics;
 
 /// Bytes of payload that a flow may have on its way, queue included, many times over.
 const BUFFER: usize = 4 << 20;
-/// Where the kernel is told to count what programs take.
-const COUNTING: &str = "/proc/sys/kernel/bpf_stats_enabled";
-
-/// Lets the kernel count what programs take until it is dropped.
-struct Counting(Option<String>);
-
-impl Counting {
-    fn start() -> Counting {
-        let before = fs::read_to_string(COUNTING).ok();
-        let _ = fs::write(COUNTING, "1");
-        Counting(before)
-    }
-}
-
-impl Drop for Counting {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0 {
-            let _ = fs::write(COUNTING, before.trim());
-        }
-    }
-}
 
 fn bucket(link: &Link) -> TokenBucket {
     TokenBucket {
@@ -113,7 +92,7 @@ pub(super) fn flooded(
     registry: &Registry,
     round: &mut Round,
 ) -> Result<(), Error> {
-    let counting = Counting::start();
+    let statistics = BpfStatistics::enable();
     let path = wire::routed(bucket(&SLOW), Some(bucket(&SLOW)))?;
     let seen = one(
         &path,
@@ -123,7 +102,7 @@ pub(super) fn flooded(
         options.run,
         registry,
     )?;
-    drop(counting);
+    drop(statistics);
     round.flooded_owd_p50_us = seen.waited_p50_us();
     round.flooded_rtt_p50_us = seen.rtts().quantile(0.5).unwrap_or(f64::NAN);
     let each = |program: &str| {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use ccplane_agent::{Agent, AgentOptions};
 use ccplane_datapath::{CommandTarget, Update};
-use ccplane_link::{Datagram, Spinner, ThreadClock, WaitStrategy, serve};
+use ccplane_link::{Datagram, Local, Spinner, ThreadClock, WaitStrategy, serve};
 use ccplane_testbed::control_loop::{LoopAlgorithm, LoopError, PROGRAM};
 use ccplane_wire::v1::{self, V1Message};
 use nix::errno::Errno;
@@ -31,6 +31,23 @@ pub fn answer(
         .map_err(io::Error::other)?;
     Ok(serve(
         &mut agent,
+        &mut [&mut link],
+        WaitStrategy::default(),
+        stop,
+    )?)
+}
+
+/// Serves datapaths in the kernel at `path` until `stop`.
+pub fn serve_kernel(
+    path: &Path,
+    agent: &mut Agent,
+    stop: &AtomicBool,
+    bound: impl FnOnce(),
+) -> Result<(), LoopError> {
+    let mut link = Local::bind(path)?;
+    bound();
+    Ok(serve(
+        agent,
         &mut [&mut link],
         WaitStrategy::default(),
         stop,
