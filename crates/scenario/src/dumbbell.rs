@@ -46,6 +46,7 @@ impl Scenario {
                     queue_name: queue.to_string(),
                     loss: LossModel::NONE,
                     strip_classes: false,
+                    tbf_burst: None,
                 },
                 reverse: LinkSettings::wire(rtt.saturating_sub(there)),
                 access_rate: None,

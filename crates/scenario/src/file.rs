@@ -89,6 +89,7 @@ pub(crate) struct Dumbbell {
     #[serde(default)]
     pub(crate) reorder: bool,
     pub(crate) access_rate: Option<Q<Rate>>,
+    pub(crate) tbf_burst: Option<Q<Bytes>>,
     pub(crate) reverse: Option<Spanned<ReverseEntry>>,
 }
 

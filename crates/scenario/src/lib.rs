@@ -225,6 +225,9 @@ pub struct LinkSettings {
     pub loss: LossModel,
     /// True if the class marking is cleared before the queue.
     pub strip_classes: bool,
+    /// Burst of the kernel's token bucket (TBF), which is the link on kernel TCP if there is a
+    /// burst. The simulator does not support it.
+    pub tbf_burst: Option<Bytes>,
 }
 
 impl LinkSettings {
@@ -240,6 +243,7 @@ impl LinkSettings {
             queue_name: QueueSpec::UNLIMITED.to_string(),
             loss: LossModel::NONE,
             strip_classes: false,
+            tbf_burst: None,
         }
     }
 }

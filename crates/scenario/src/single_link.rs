@@ -109,6 +109,7 @@ impl SingleLink {
                     jitter: None,
                     reorder: false,
                     access_rate: None,
+                    tbf_burst: None,
                     reverse: None,
                 })),
             )),

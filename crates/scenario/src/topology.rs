@@ -186,6 +186,7 @@ fn dumbbell(
             jitter: value_or(&d.jitter, Duration::ZERO),
             reorder: d.reorder,
             strip_classes: false,
+            tbf_burst: d.tbf_burst.as_ref().map(|burst| burst.get_ref().0),
             delay: there,
             line,
             line_name,
@@ -287,6 +288,7 @@ fn graph(
             jitter: value_or(&link.jitter, Duration::ZERO),
             reorder: link.reorder,
             strip_classes: link.strip_classes,
+            tbf_burst: None,
             line,
             line_name,
             delay,
@@ -398,6 +400,7 @@ fn plain(
         jitter: Duration::ZERO,
         reorder: false,
         strip_classes: false,
+        tbf_burst: None,
         loss: LossModel::NONE,
     })
 }
@@ -453,6 +456,7 @@ fn graph_file(
             jitter: Duration::ZERO,
             reorder: false,
             strip_classes: false,
+            tbf_burst: None,
             loss: LossModel::NONE,
         };
         let node = |text: &str| Name {

@@ -27,8 +27,8 @@ use crate::report_log::{self, ReportLog};
 use crate::result::{
     Audit, ContenderResult, HostMetrics, LinkMetrics, SecondLoop, SimulationAudit,
 };
-use crate::scenario::Scenario;
 use crate::scenario::plan::Plan;
+use crate::scenario::{Scenario, Topology};
 use crate::traffic_kind::TrafficKind;
 use crate::transport;
 
@@ -414,8 +414,19 @@ impl<'s> Job<'s> {
     }
 }
 
-/// Checks that every algorithm of the scenario exists, in this process.
+/// Checks that the simulator supports the link, and that every algorithm of the scenario exists, in
+/// this process.
 fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
+    if let Topology::Dumbbell { bottleneck, .. } = &scenario.topology
+        && let Some(burst) = bottleneck.tbf_burst
+    {
+        return Err(Error::InvalidParameter {
+            what: "`tbf_burst`",
+            value: burst.to_string(),
+            fix: "it is unsupported in the simulator, which has no kernel: remove it, use \
+                  --datapath linux, or simulate a token bucket with `queue = \"tbf:...\"`",
+        });
+    }
     for contender in scenario.controls() {
         match contender {
             Contender::Native { name } => drop(transport::native(name)?),
