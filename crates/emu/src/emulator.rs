@@ -37,6 +37,9 @@ pub struct Emulator {
 }
 
 impl Emulator {
+    /// IPv4 addresses of the sender and the receiver.
+    pub const ADDRESSES: [IpAddr; 2] = ADDRESSES_V4;
+
     /// Creates the namespaces and devices, and starts the thread. Names left by killed emulators
     /// are removed first.
     pub fn start(config: EmuConfig) -> Result<Emulator, Error> {

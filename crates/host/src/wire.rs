@@ -30,6 +30,26 @@ struct Membership {
     address: [u8; 8],
 }
 
+/// Binds a packet socket to the packets of all protocols on one interface.
+pub(crate) fn bind_to_interface(socket: &OwnedFd, index: libc::c_int) -> io::Result<()> {
+    // SAFETY: a zeroed sockaddr_ll is valid: it consists of numbers.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as libc::c_ushort;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index;
+    let length = mem::size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes of `address`, which outlives the call.
+    let result = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            std::ptr::from_ref(&address).cast(),
+            length,
+        )
+    };
+    Errno::result(result)?;
+    Ok(())
+}
+
 /// An interface used as a wire: all incoming packets are read, whatever their destination, and no
 /// outgoing ones.
 ///
@@ -82,7 +102,7 @@ impl Wire {
         wire.set_option(PACKET_VNET_HDR, &on)
             .and_then(|()| wire.set_option(PACKET_IGNORE_OUTGOING, &on))
             .and_then(|()| wire.set_option(PACKET_ADD_MEMBERSHIP, &everything))
-            .and_then(|()| wire.bind(index))
+            .and_then(|()| bind_to_interface(&wire.socket, index))
             .map_err(|e| Error::system(what(), e))?;
         interface::bring_up(name)?;
         Ok(wire)
@@ -97,25 +117,6 @@ impl Wire {
                 libc::SOL_PACKET,
                 option,
                 std::ptr::from_ref(value).cast(),
-                length,
-            )
-        };
-        Errno::result(result)?;
-        Ok(())
-    }
-
-    fn bind(&self, index: libc::c_int) -> io::Result<()> {
-        // SAFETY: a zeroed sockaddr_ll is valid: it consists of numbers.
-        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as libc::c_ushort;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = index;
-        let length = mem::size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the kernel reads `length` bytes of `address`, which outlives the call.
-        let result = unsafe {
-            libc::bind(
-                self.socket.as_raw_fd(),
-                std::ptr::from_ref(&address).cast(),
                 length,
             )
         };

@@ -1,11 +1,11 @@
-//! Converts the emulator's log to a run's record and decides if the measurement is valid.
+//! Decides if the measurement of a run is valid.
 
-use ccplane_emu::{EmuReport, Fate, Timing};
-use ccplane_lab::record::LinkRecord;
+use ccplane_emu::{EmuReport, Timing};
 use ccplane_lab::result::{Audit, ContenderMetrics, EmulatorAudit, Setup};
 use ccplane_linux::AlgorithmCounters;
-use ccplane_units::{Duration, Time};
+use ccplane_units::Duration;
 
+use crate::link_report::LinkReport;
 use crate::machine::MachineState;
 
 /// A flow limited by a window or a buffer for more than this share of its time was not limited by
@@ -16,6 +16,9 @@ const LIMITED_TIME_SHARE_MAX: f64 = 0.01;
 /// burst fills the headroom that a queue of one BDP has on average.
 const STALL_RTT_SHARE_MAX: f64 = 0.25;
 
+/// Larger share of packets without a complete record that makes a run invalid.
+const UNMATCHED_SHARE_MAX: f64 = 0.001;
+
 /// Machines without real-time scheduling do not stay below this limit.
 const STALL_TOLERANCE: Duration = Duration::from_millis(2);
 
@@ -25,50 +28,65 @@ pub fn longest_stall(rtt_ms: f64) -> Duration {
     Duration::from_nanos((rtt_ms * 1e6 * STALL_RTT_SHARE_MAX) as u64).max(STALL_TOLERANCE)
 }
 
-/// Builds the record of the forward link from the emulator's log: packets that departed in the
-/// `elapsed_ns` after the first byte (`started_ns`, `CLOCK_MONOTONIC`). `capacity`: bytes that the
-/// link could have carried in this time.
-pub(crate) fn link(
-    report: &EmuReport,
-    started_ns: u64,
-    elapsed_ns: u64,
-    capacity: f64,
-) -> LinkRecord {
-    // Both clocks are CLOCK_MONOTONIC; the log counts from the emulator's start.
-    let begin = Duration::from_nanos(started_ns.saturating_sub(report.epoch.as_nanos()));
-    let first = Time::ZERO + begin;
-    let departed = report
-        .forward
-        .records()
-        .filter_map(|record| match record.fate() {
-            Fate::Departed(at) if at >= first && at.since(first).as_nanos() < elapsed_ns => Some((
-                at.since(first).as_nanos(),
-                record.sojourn()?.as_nanos(),
-                u64::from(record.bytes),
-            )),
-            _ => None,
-        });
-    LinkRecord {
-        departures: departed.collect(),
-        capacity,
-        queue_drops: report.forward.queue_drops,
-        random_losses: report.forward.losses,
-    }
-}
-
 /// Combines the emulator's own audit with disturbances of the machine and with limits other than
 /// congestion control.
 pub(crate) fn audit(
-    report: &EmuReport,
+    report: &LinkReport,
     metrics: &ContenderMetrics,
     setup: &Setup,
     machine: &MachineState,
     counters: Option<AlgorithmCounters>,
 ) -> Audit {
-    let a = &report.audit;
-    let us = |d: Duration| d.as_secs_f64() * 1e6;
     let disturbed = machine.disturbances(longest_stall(setup.rtt_ms));
     let mut complaints = disturbed.clone();
+    let emulator = match report {
+        LinkReport::Emulated(report) => {
+            complain_of_emulator(report, setup, &mut complaints);
+            Some(emulator_audit(report))
+        }
+        LinkReport::TokenBucket(report) => {
+            let departed = report.packets.len() as u64 + report.unmatched;
+            if report.unmatched as f64 > departed as f64 * UNMATCHED_SHARE_MAX {
+                complaints.push(format!(
+                    "the record of the link is incomplete: it lacks {} of {departed} packets; free \
+                     some CPUs, or use a lower rate",
+                    report.unmatched
+                ));
+            }
+            None
+        }
+    };
+    for (i, flow) in metrics.flows.iter().enumerate() {
+        let limits = [
+            ("the receiver's window", flow.rwnd_limited),
+            ("the sender's buffer", flow.sndbuf_limited),
+        ];
+        for (what, share) in limits
+            .into_iter()
+            .filter(|(_, share)| *share > LIMITED_TIME_SHARE_MAX)
+        {
+            complaints.push(format!(
+                "flow {} was limited by {what} for {:.0} % of its time",
+                i + 1,
+                share * 100.0
+            ));
+        }
+        if flow.received_bytes == 0 {
+            complaints.push(format!("flow {} delivered nothing", i + 1));
+        }
+    }
+    Audit {
+        emulator,
+        simulation: None,
+        sound: complaints.is_empty(),
+        complaints,
+        disturbed,
+        own: mishaps(&counters.unwrap_or_default()),
+    }
+}
+
+fn complain_of_emulator(report: &EmuReport, setup: &Setup, complaints: &mut Vec<String>) {
+    let a = &report.audit;
     if !a.passed && a.emulator_drops + a.tun_drops > 0 {
         complaints.push(format!(
             "the emulator or its devices lost {} packets that a real link would not have lost",
@@ -93,43 +111,25 @@ pub(crate) fn audit(
             report.forward.records_dropped
         ));
     }
-    for (i, flow) in metrics.flows.iter().enumerate() {
-        let limits = [
-            ("the receiver's window", flow.rwnd_limited),
-            ("the sender's buffer", flow.sndbuf_limited),
-        ];
-        for (what, share) in limits
-            .into_iter()
-            .filter(|(_, share)| *share > LIMITED_TIME_SHARE_MAX)
-        {
-            complaints.push(format!(
-                "flow {} was limited by {what} for {:.0} % of its time",
-                i + 1,
-                share * 100.0
-            ));
+}
+
+fn emulator_audit(report: &EmuReport) -> EmulatorAudit {
+    let a = &report.audit;
+    EmulatorAudit {
+        timing: match report.timing {
+            Timing::Balanced => "balanced",
+            Timing::Precise => "precise",
         }
-        if flow.received_bytes == 0 {
-            complaints.push(format!("flow {} delivered nothing", i + 1));
-        }
+        .to_owned(),
+        lateness_p50_us: us(a.lateness_p50),
+        lateness_p99_us: us(a.lateness_p99),
+        lateness_max_us: us(a.lateness_max),
+        own_drops: a.emulator_drops + a.tun_drops,
     }
-    Audit {
-        emulator: Some(EmulatorAudit {
-            timing: match report.timing {
-                Timing::Balanced => "balanced",
-                Timing::Precise => "precise",
-            }
-            .to_owned(),
-            lateness_p50_us: us(a.lateness_p50),
-            lateness_p99_us: us(a.lateness_p99),
-            lateness_max_us: us(a.lateness_max),
-            own_drops: a.emulator_drops + a.tun_drops,
-        }),
-        simulation: None,
-        sound: complaints.is_empty(),
-        complaints,
-        disturbed,
-        own: mishaps(&counters.unwrap_or_default()),
-    }
+}
+
+fn us(d: Duration) -> f64 {
+    d.as_secs_f64() * 1e6
 }
 
 /// Describes failures of the contender, a sentence each. They are part of its result and never a

@@ -1,9 +1,10 @@
-//! Backends on real packets: kernel TCP, ccplane's transport over UDP, and QUIC, each through an
-//! emulated bottleneck that exists for one run.
+//! Backends on real packets: kernel TCP, ccplane's transport over UDP, and QUIC, each through a
+//! bottleneck that exists for one run. It is emulated, or, for kernel TCP, a token bucket of the
+//! kernel.
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
-use ccplane_emu::{DEVICE_NAME, EmuConfig, EmuReport, Emulator, PathDirection, Timing};
+use ccplane_emu::{DEVICE_NAME, EmuConfig, Emulator, PathDirection, Timing};
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::capacity::MTU;
@@ -26,19 +27,22 @@ use ccplane_units::{Bytes, Duration, Rate};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use crate::audit::{audit, link, mishaps};
+use crate::audit::{audit, mishaps};
 use crate::cpu::Reading;
 use crate::ends::TrafficEnds;
 use crate::error::BackendError;
+use crate::link_report::LinkReport;
 use crate::machine::{MachineState, MachineWatch};
 use crate::real::{
-    self, Layout, RealPlan, RealRecord, RegisteredControls, Sites, could_carry, emulated_link,
-    supported_layout, unreachable_pairs,
+    self, Layout, RealPath, RealPlan, RealRecord, RegisteredControls, Sites, could_carry,
+    emulated_link, supported_layout, unreachable_pairs,
 };
 use crate::stamping::Stamping;
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm, agent_of, requested_of_agent};
+use crate::tap::LinkTap;
 use crate::traffic;
 use crate::transport_kind::TransportKind;
+use crate::wire::{self, BridgedPair};
 
 /// A shorter run has no complete bin; the smallest bin is 10 ms wide.
 const DURATION_MIN: Duration = Duration::from_millis(100);
@@ -109,7 +113,42 @@ impl Backend for RealPackets {
     }
 }
 
-/// A scenario prepared for an emulated bottleneck.
+/// The bottleneck of a run. Dropping it removes its namespaces and devices.
+enum TcpLink {
+    Emulated(Emulator),
+    /// A token bucket of the kernel. The record ends before the namespaces.
+    TokenBucket {
+        tap: LinkTap,
+        pair: BridgedPair,
+    },
+}
+
+impl TcpLink {
+    fn ends(&self) -> TrafficEnds {
+        match self {
+            TcpLink::Emulated(emulator) => TrafficEnds::of(emulator),
+            TcpLink::TokenBucket { pair, .. } => TrafficEnds {
+                sender: pair.ends.sender.clone(),
+                receiver: pair.ends.receiver.clone(),
+                address: pair.ends.address,
+            },
+        }
+    }
+
+    /// Removes the path and returns its record. `bpf`: BPF programs are loaded too.
+    fn finish(self, bpf: bool) -> Result<LinkReport, Error> {
+        match self {
+            TcpLink::Emulated(emulator) => {
+                let report = emulator.finish();
+                let report = report.map_err(|error| BackendError::from_emulator(error, bpf))?;
+                Ok(LinkReport::Emulated(Box::new(report)))
+            }
+            TcpLink::TokenBucket { tap, .. } => Ok(LinkReport::TokenBucket(tap.finish()?)),
+        }
+    }
+}
+
+/// A scenario prepared for one bottleneck.
 struct PreparedPath<'s> {
     scenario: &'s Scenario,
     registry: &'s Registry,
@@ -249,8 +288,20 @@ impl<'s> PreparedPath<'s> {
         Ok(plan)
     }
 
+    /// Creates the path of a run with this seed.
+    fn start_link(&self, seed: u64, bpf: bool) -> Result<TcpLink, Error> {
+        let Some(bucket) = self.layout.token_bucket() else {
+            let emulator = Emulator::start(self.config(seed))
+                .map_err(|error| BackendError::from_emulator(error, bpf))?;
+            return Ok(TcpLink::Emulated(emulator));
+        };
+        let pair = wire::bridged(bucket)?;
+        let tap = LinkTap::start(&pair.bridge, wire::BRIDGE_DEVICES)?;
+        Ok(TcpLink::TokenBucket { tap, pair })
+    }
+
     /// Returns the record of the link in the report.
-    fn link(&self, plan: &RealPlan, recorded: &RealRecord, report: &EmuReport) -> LinkRecord {
+    fn link(&self, plan: &RealPlan, recorded: &RealRecord, report: &LinkReport) -> LinkRecord {
         let span = Duration::from_nanos(recorded.elapsed_ns);
         let capacity = could_carry(
             &self.layout.forward().line,
@@ -259,7 +310,7 @@ impl<'s> PreparedPath<'s> {
             plan.warm_up,
             span,
         );
-        link(report, recorded.started_ns, recorded.elapsed_ns, capacity)
+        report.record(recorded.started_ns, recorded.elapsed_ns, capacity)
     }
 
     /// Runs over TCP on a path created for this run. All resources are removed even on failure.
@@ -279,17 +330,19 @@ impl<'s> PreparedPath<'s> {
         )?;
         let bpf = controls.algorithms_mut().next().is_some();
         let plan = self.plan(contender, seed, &controls)?;
-        let emulator = Emulator::start(self.config(seed))
-            .map_err(|error| BackendError::from_emulator(error, bpf))?;
-        let mut sites = Sites::start(
-            &emulator,
-            &self.layout,
-            self.scenario,
-            contender,
-            self.registry,
-            seed,
-        )?;
-        let ends = TrafficEnds::of(&emulator);
+        let link = self.start_link(seed, bpf)?;
+        let mut sites = match &link {
+            TcpLink::Emulated(emulator) => Sites::start(
+                emulator,
+                &self.layout,
+                self.scenario,
+                contender,
+                self.registry,
+                seed,
+            )?,
+            TcpLink::TokenBucket { .. } => Sites::none(),
+        };
+        let ends = link.ends();
         // Only one algorithm can have its stamps: the contender, or else the first that wants any.
         let mut steered: Vec<_> = controls.algorithms_mut().collect();
         steered.sort_by_key(|(known, _)| Some(*known) != contender);
@@ -309,27 +362,30 @@ impl<'s> PreparedPath<'s> {
         let mut shown = RunView::new(self.scenario.duration, progress);
         let namespaces = sites.namespaces();
         if let Some(restart) = self.scenario.transport.restart_after_idle {
-            let ends = [emulator.sender_ns(), emulator.receiver_ns()];
+            let ends = [&ends.sender, &ends.receiver];
             for inside in ends.into_iter().chain(&namespaces) {
                 let (name, value) = ("net/ipv4/tcp_slow_start_after_idle", u8::from(restart));
                 let set = inside.set_sysctl(name, &value.to_string());
                 set.map_err(|error| BackendError::from_host(error, bpf))?;
             }
         }
-        let recorded =
-            real::tcp::run(&emulator, namespaces, &plan, &controls, |gone, received| {
-                if let Some(stamping) = &mut stamping {
-                    stamping.collect();
-                }
-                sites.sample();
-                shown.report(gone, received)
-            })?;
+        let path = match &link {
+            TcpLink::Emulated(emulator) => RealPath::from(emulator),
+            TcpLink::TokenBucket { pair, .. } => {
+                RealPath::fixed(&pair.ends, self.layout.forward().line.mean_rate())
+            }
+        };
+        let recorded = real::tcp::run(path, namespaces, &plan, &controls, |gone, received| {
+            if let Some(stamping) = &mut stamping {
+                stamping.collect();
+            }
+            sites.sample();
+            shown.report(gone, received)
+        })?;
         let (after, reports) = (Reading::now(thread), reports() - reports_before);
         let machine = watch.finish();
         let boxes = sites.finish(self.scenario, recorded.started_ns)?;
-        let report = emulator
-            .finish()
-            .map_err(|error| BackendError::from_emulator(error, bpf))?;
+        let report = link.finish(bpf)?;
         if progress.is_cancelled() {
             return Err(Error::Interrupted);
         }
@@ -406,9 +462,7 @@ impl<'s> PreparedPath<'s> {
             look,
         )?;
         let (after, machine) = (Reading::now(None), watch.finish());
-        let report = emulator
-            .finish()
-            .map_err(|error| BackendError::from_emulator(error, false))?;
+        let report = TcpLink::Emulated(emulator).finish(false)?;
         if progress.is_cancelled() {
             return Err(Error::Interrupted);
         }
@@ -440,7 +494,7 @@ impl<'s> PreparedPath<'s> {
         contender: Option<&Contender>,
         plan: &RealPlan,
         recorded: RealRecord,
-        report: &EmuReport,
+        report: &LinkReport,
         machine: &MachineState,
         counters: Option<AlgorithmCounters>,
         heard: Option<ReportLog>,

@@ -23,6 +23,7 @@ mod events;
 mod hosts;
 mod layout;
 mod mailbox;
+mod path;
 mod plan;
 mod server;
 mod sites;
@@ -47,6 +48,7 @@ pub(crate) use controls::RegisteredControls;
 pub(crate) use events::{LinkEvent, could_carry};
 pub(crate) use hosts::Hosts;
 pub(crate) use layout::{Layout, emulated_link};
+pub(crate) use path::RealPath;
 pub(crate) use sites::Sites;
 pub(crate) use unsupported::{supported_layout, unreachable_pairs};
 

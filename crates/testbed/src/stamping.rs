@@ -1,18 +1,17 @@
-//! Timestamps at both ends of kernel TCP over an emulated link, compared with the emulator's log
-//! packet by packet.
+//! Timestamps at both ends of kernel TCP over a link, compared with the link's own record packet by
+//! packet.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use ccplane_emu::{EmuReport, LinkLog};
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
 use ccplane_lab::result::{OneWayMetrics, StampedPacket};
 use ccplane_linux::stamp::{Cost, StampCounters, StampPrograms, StampedArrival};
-use ccplane_units::Duration;
 
 use crate::ends::TrafficEnds;
 use crate::error::BackendError;
+use crate::link_report::LinkReport;
 use crate::traffic::Transfer;
 
 /// Minimum size of a full packet, relative to the largest. Smaller packets take less serialisation
@@ -84,7 +83,7 @@ impl Stamping {
     /// link while bytes were counted.
     pub(crate) fn finish(
         mut self,
-        report: &EmuReport,
+        report: &LinkReport,
         started_ns: u64,
         elapsed_ns: u64,
     ) -> DelayPair {
@@ -92,8 +91,7 @@ impl Stamping {
         DelayPair {
             packets: compare(
                 &self.arrivals,
-                &report.forward,
-                report.epoch,
+                report,
                 (started_ns, started_ns + elapsed_ns),
             ),
             counters: self.stamps.counters(),
@@ -146,24 +144,20 @@ fn took(arrival: &StampedArrival) -> u64 {
 /// departure. Queueing delay is the excess over the minimum of each record.
 fn compare(
     arrivals: &[StampedArrival],
-    log: &LinkLog,
-    epoch: Duration,
+    log: &LinkReport,
     (begin, end): (u64, u64),
 ) -> Vec<StampedPacket> {
-    let largest = log.records().map(|r| r.bytes).max().unwrap_or(0);
-    let full_ip = (f64::from(largest) * FULL_PACKET_SIZE_RATIO) as u16;
+    let largest = log.packets().map(|r| r.bytes).max().unwrap_or(0);
+    let full_ip = (f64::from(largest) * FULL_PACKET_SIZE_RATIO) as u32;
     let full_tcp = full(arrivals);
 
     // Arrival time at the link and sojourn time, by the sender's port.
     let mut flows: HashMap<u16, Vec<(u64, u64)>> = HashMap::new();
-    for record in log.records().filter(|r| r.bytes >= full_ip) {
-        if let Some(sojourn) = record.sojourn() {
-            let came = record.arrived.as_nanos() + epoch.as_nanos();
-            flows
-                .entry(record.source_port)
-                .or_default()
-                .push((came, sojourn.as_nanos()));
-        }
+    for packet in log.packets().filter(|packet| packet.bytes >= full_ip) {
+        flows
+            .entry(packet.source_port)
+            .or_default()
+            .push((packet.arrived_ns, packet.sojourn_ns));
     }
     let mut next: HashMap<u16, usize> = HashMap::new();
     let mut found = Vec::new();

@@ -4,10 +4,12 @@
 //! Created with `ip` and `tc` (iproute2). The devices are removed with their namespaces.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use ccplane_emu::{DEVICE_NAME, Emulator};
 use ccplane_host::Namespace;
 use ccplane_lab::Error;
+use ccplane_lab::capacity::MTU;
 use ccplane_units::Rate;
 
 use crate::ends::TrafficEnds;
@@ -172,6 +174,97 @@ fn tc(inside: &Namespace, device: &str, rate: Rate, size: &[&str]) -> Result<(),
     run(inside, "tc", &arguments)
 }
 
+/// Devices of the bridge of a [`BridgedPair`], on the sender's and on the receiver's side.
+pub(crate) const BRIDGE_DEVICES: [&str; 2] = ["near0", "far0"];
+const BRIDGE: &str = "bridge0";
+
+/// Bytes of an Ethernet header, which a queue of the kernel counts as part of the packet.
+const ETHERNET_HEADER_BYTES: u64 = 14;
+
+/// Two namespaces and a rate-limiting bridge between them. The ends have the emulator's device name
+/// and addresses, so that hosts are set up as behind the emulator.
+///
+/// The limit is not on the sender's own device, see [`RoutedPair`].
+pub(crate) struct BridgedPair {
+    /// Sender and receiver, on either side of the bridge.
+    pub ends: TrafficEnds,
+    /// Namespace of the bridge.
+    pub bridge: Namespace,
+}
+
+/// Creates the namespaces, with a bucket in the forward direction. Rate and queue are those of
+/// full-sized IP packets.
+pub(crate) fn bridged(bucket: TokenBucket) -> Result<BridgedPair, Error> {
+    ccplane_host::remove_stale_names();
+    let rate = bucket.rate.bytes_per_sec();
+    let pair = BridgedPair {
+        ends: TrafficEnds {
+            sender: namespace("tbf-snd", rate)?,
+            receiver: namespace("tbf-rcv", rate)?,
+            address: Emulator::ADDRESSES[1],
+        },
+        bridge: namespace("tbf-mid", rate)?,
+    };
+    let ends = [&pair.ends.sender, &pair.ends.receiver];
+    for ((end, device), address) in ends
+        .into_iter()
+        .zip(BRIDGE_DEVICES)
+        .zip(Emulator::ADDRESSES)
+    {
+        for arguments in end_commands(device, pair.bridge.name(), address) {
+            run_words(end, "ip", &arguments)?;
+        }
+    }
+    for arguments in bridge_commands() {
+        run_words(&pair.bridge, "ip", &arguments)?;
+    }
+    run_words(&pair.bridge, "tc", &bucket_command(bucket))?;
+    Ok(pair)
+}
+
+/// Returns the commands of `ip` that create an end's device and its counterpart at the bridge.
+/// Segments are sent one by one: the bucket would treat a super-packet as one packet.
+fn end_commands(device: &str, bridge: &str, address: IpAddr) -> [String; 4] {
+    [
+        format!("link add {DEVICE_NAME} type veth peer name {device} netns {bridge}"),
+        format!("addr add {address}/30 dev {DEVICE_NAME}"),
+        format!("link set {DEVICE_NAME} gso_max_segs 1"),
+        format!("link set {DEVICE_NAME} up"),
+    ]
+}
+
+fn bridge_commands() -> Vec<String> {
+    let mut all = vec![format!("link add {BRIDGE} type bridge")];
+    for device in BRIDGE_DEVICES {
+        all.push(format!("link set {device} master {BRIDGE}"));
+        all.push(format!("link set {device} up"));
+    }
+    all.push(format!("link set {BRIDGE} up"));
+    all
+}
+
+/// Returns the command of `tc` for the bucket. The kernel counts Ethernet headers, the scenario does
+/// not.
+fn bucket_command(bucket: TokenBucket) -> String {
+    let frame = u64::from(MTU) + ETHERNET_HEADER_BYTES;
+    let bits = u128::from(bucket.rate.bits_per_sec()) * u128::from(frame) / u128::from(MTU);
+    format!(
+        "qdisc add dev {} root tbf rate {bits}bit burst {} limit {}",
+        BRIDGE_DEVICES[1], bucket.burst, bucket.queue
+    )
+}
+
+/// Returns the bytes of a queue of so many packets, as the kernel counts them.
+pub(crate) fn queue_bytes(packets: u64) -> u64 {
+    packets.saturating_mul(u64::from(MTU) + ETHERNET_HEADER_BYTES)
+}
+
+/// Runs a program of iproute2 whose arguments contain no spaces.
+fn run_words(inside: &Namespace, program: &str, arguments: &str) -> Result<(), Error> {
+    let words: Vec<&str> = arguments.split(' ').collect();
+    run(inside, program, &words)
+}
+
 /// Runs a program of iproute2 in a namespace.
 pub fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), Error> {
     let mut command = ccplane_host::system_program(program);
@@ -198,4 +291,47 @@ pub fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), 
         arguments.join(" "),
         said.trim()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_for_the_rate_of_ip_packets() {
+        let bucket = TokenBucket {
+            rate: Rate::from_bits_per_sec(1_000_000_000),
+            burst: 16_000,
+            queue: queue_bytes(250),
+        };
+        assert_eq!(
+            bucket_command(bucket),
+            "qdisc add dev far0 root tbf rate 1009333333bit burst 16000 limit 378500"
+        );
+    }
+
+    #[test]
+    fn the_ends_send_single_segments_over_a_bridge() {
+        let address = Emulator::ADDRESSES[0];
+        assert_eq!(
+            end_commands("near0", "ccplane-1-mid", address),
+            [
+                "link add link0 type veth peer name near0 netns ccplane-1-mid",
+                "addr add 10.77.0.1/30 dev link0",
+                "link set link0 gso_max_segs 1",
+                "link set link0 up"
+            ]
+        );
+        assert_eq!(
+            bridge_commands(),
+            [
+                "link add bridge0 type bridge",
+                "link set near0 master bridge0",
+                "link set near0 up",
+                "link set far0 master bridge0",
+                "link set far0 up",
+                "link set bridge0 up"
+            ]
+        );
+    }
 }

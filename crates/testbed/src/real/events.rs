@@ -35,7 +35,8 @@ pub(crate) enum LinkChange {
 /// Changes that have not been applied yet.
 #[derive(Debug)]
 pub(super) struct PendingChanges {
-    emulator: EmuHandle,
+    /// `None` if the link cannot be changed; there are no changes then.
+    emulator: Option<EmuHandle>,
     pending: VecDeque<LinkEvent>,
 }
 
@@ -44,11 +45,11 @@ impl PendingChanges {
     ///
     /// A line with a course (a trace, pieces) starts when the emulator starts, which is before the
     /// run: it is restarted with the run.
-    pub fn new(control: EmuHandle, events: &[LinkEvent]) -> PendingChanges {
+    pub fn new(control: Option<EmuHandle>, events: &[LinkEvent]) -> PendingChanges {
         let mut waiting: Vec<LinkEvent> = [PathDirection::Forward, PathDirection::Reverse]
             .into_iter()
             .filter_map(|way| {
-                let line = control.link_config(way).line;
+                let line = control.as_ref()?.link_config(way).line;
                 let course = matches!(line, LineSpec::Trace(_) | LineSpec::Piecewise(_));
                 course.then_some(LinkEvent {
                     at: Time::ZERO,
@@ -81,15 +82,17 @@ impl PendingChanges {
             else {
                 break;
             };
+            let Some(emulator) = &self.emulator else {
+                continue;
+            };
             match change {
-                LinkChange::Line(line) => self.emulator.set_line(way, line),
-                LinkChange::Delay(delay) => self
-                    .emulator
+                LinkChange::Line(line) => emulator.set_line(way, line),
+                LinkChange::Delay(delay) => emulator
                     .set_jitter(way, Duration::ZERO)
-                    .and_then(|()| self.emulator.set_delay(way, delay)),
-                LinkChange::Loss(loss) => self.emulator.set_loss(way, loss),
+                    .and_then(|()| emulator.set_delay(way, delay)),
+                LinkChange::Loss(loss) => emulator.set_loss(way, loss),
                 LinkChange::Up(up) => {
-                    self.emulator.set_up(way, up);
+                    emulator.set_up(way, up);
                     Ok(())
                 }
             }

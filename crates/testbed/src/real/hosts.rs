@@ -171,15 +171,13 @@ const SYSCTL_SETTINGS: [(&str, &str); 4] = [
     ("net/ipv4/tcp_tw_reuse", "1"),
 ];
 
-/// Configures the namespaces of the emulator and of the sites: networks, default routes and
+/// Configures the namespaces of the path's ends and of the sites: networks, default routes and
 /// settings. Returns the namespaces by space index.
 pub(crate) fn settle(
-    emulator: &Emulator,
+    ends: [&Namespace; 2],
     sites: impl IntoIterator<Item = Namespace>,
 ) -> Result<Vec<Namespace>, Error> {
-    let mut spaces: Vec<Namespace> = PathSide::SIDES
-        .map(|side| side.namespace(emulator).clone())
-        .to_vec();
+    let mut spaces: Vec<Namespace> = ends.map(Clone::clone).to_vec();
     // A site's route is set up by its gateway.
     let ways_out = spaces.len();
     spaces.extend(sites);

@@ -9,14 +9,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ccplane_emu::LinkConfig;
+use ccplane_lab::capacity::MTU;
 use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{GraphLink, LinkSettings, NodeSettings, Scenario, Topology};
 use ccplane_network::Network;
-use ccplane_qdisc::{LineSpec, LinkSeeds, LossModel, QueueSpec};
+use ccplane_qdisc::{Limit, LineSpec, LinkSeeds, LossModel, QueueSpec};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
 use super::hosts::{Hosts, PathSide};
+use crate::wire::{TokenBucket, queue_bytes};
 
 /// Names of a dumbbell's links.
 const BOTTLENECK_LINK: &str = "bottleneck";
@@ -96,6 +98,22 @@ impl Layout {
     /// Returns the bottleneck's forward direction.
     pub fn forward(&self) -> &LinkSettings {
         &self.links[0].1
+    }
+
+    /// Returns the token bucket of the kernel that is the bottleneck, if the scenario has one.
+    pub fn token_bucket(&self) -> Option<TokenBucket> {
+        let link = self.forward();
+        let (burst, rate) = (link.tbf_burst?, link.line.mean_rate()?);
+        let limit = link.queue.limit(Some(rate), self.rtt(), MTU).ok()?;
+        Some(TokenBucket {
+            rate,
+            burst: burst.get(),
+            queue: match limit {
+                Limit::Packets(packets) => queue_bytes(packets),
+                Limit::Bytes(bytes) => bytes,
+                Limit::Unlimited => return None,
+            },
+        })
     }
 
     /// Returns the side where the named link begins.

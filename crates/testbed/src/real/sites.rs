@@ -200,6 +200,11 @@ fn steers<'c>(
 }
 
 impl Sites {
+    /// Returns no sites.
+    pub fn none() -> Sites {
+        Sites { sites: Vec::new() }
+    }
+
     /// Creates the sites of a layout behind a new emulator and waits until they have keys.
     /// `contender` controls the bundles that name no algorithm.
     pub fn start(
@@ -210,7 +215,7 @@ impl Sites {
         registry: &Registry,
         seed: u64,
     ) -> Result<Sites, Error> {
-        let mut sites = Sites { sites: Vec::new() };
+        let mut sites = Sites::none();
         let mut random = Pcg64::new(u128::from(seed), KEY_STREAM);
         let mut key = || {
             let mut bytes = [0; 32];

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 
 use ccplane_datapath::Capabilities;
-use ccplane_emu::{DEVICE_NAME, Emulator};
+use ccplane_emu::DEVICE_NAME;
 use ccplane_host::Namespace;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
@@ -20,14 +20,14 @@ use ccplane_lab::result::Sample;
 use ccplane_lab::traffic_kind::TrafficKind;
 use ccplane_units::Duration;
 
-use super::accounting::{Account, Course, Courses, FlowSamples, UnloadedTimes};
+use super::accounting::{Account, Course, Courses, FlowSamples};
 use super::client::{ClientLoop, ClientResult, OpenTarget, RunState, WatchedFlow};
 use super::controls::RegisteredControls;
 use super::events::PendingChanges;
 use super::hosts::{self, PathSide};
 use super::mailbox::Mailbox;
 use super::server::ServerLoop;
-use super::{RealPlan, RealRecord, socket};
+use super::{RealPath, RealPlan, RealRecord, socket};
 use crate::diag::Diag;
 use crate::ends::inside;
 use crate::traffic::{monotonic_ns, wait_until};
@@ -40,21 +40,22 @@ struct Listening {
     ports: Vec<u16>,
 }
 
-/// Runs the plan over a new emulator and the sites behind it. `look` receives the elapsed time and
+/// Runs the plan over a new path and the sites behind it. `look` receives the elapsed time and
 /// the bytes received so far, at time zero and then every `sample_every`. It returns false to end
 /// the run.
 ///
 /// An error is a failure that would affect every flow. A broken connection counts as a failed flow
 /// and ends only itself. All connections are closed on return.
-pub(crate) fn run(
-    emulator: &Emulator,
+pub(crate) fn run<'p>(
+    path: impl Into<RealPath<'p>>,
     sites: Vec<Namespace>,
     plan: &RealPlan,
     controls: &RegisteredControls,
     mut look: impl FnMut(Duration, u64) -> bool,
 ) -> Result<RealRecord, Error> {
+    let path = path.into();
     socket::allow_many_files();
-    let spaces = hosts::settle(emulator, sites)?;
+    let spaces = hosts::settle(path.namespaces, sites)?;
     for side in PathSide::SIDES {
         // Disables delayed ACKs at both ends of a stamped connection. If iproute2 is missing the
         // run continues, with occasional delays of 40 ms.
@@ -64,14 +65,14 @@ pub(crate) fn run(
             .any(|w| w.capabilities.contains(Capabilities::ONE_WAY_DELAY))
         {
             let network = hosts::network(side.opposite().index());
-            let _ = wire::answer_at_once(side.namespace(emulator), &network, &["dev", DEVICE_NAME]);
+            let end = path.namespaces[side.index()];
+            let _ = wire::answer_at_once(end, &network, &["dev", DEVICE_NAME]);
         }
     }
     let account = Account::new(plan)?;
     let (targets, listeners, sinks) = targets(&spaces, plan, controls, &account)?;
     let courses = Courses::new(&account);
-    let events = PendingChanges::new(emulator.control(), &plan.events);
-    let alone = alone(emulator);
+    let events = PendingChanges::new(path.control, &plan.events);
     let mail = || Error::traffic("create an event descriptor", "");
     let shared = RunState {
         orders: Mailbox::new().map_err(mail())?,
@@ -117,7 +118,7 @@ pub(crate) fn run(
         elapsed_ns,
         workloads: ended
             .account
-            .records(plan, elapsed_ns, sampled, courses, &alone),
+            .records(plan, elapsed_ns, sampled, courses, &path.unloaded),
         senders,
     })
 }
@@ -286,16 +287,6 @@ fn answers(contender: &Contender, wants: Capabilities, congestion: &str) -> Stri
 }
 
 const CUBIC_ALGORITHM: &str = "cubic";
-
-/// Returns the RTT and the rates from which completion times on the idle path are computed.
-pub(super) fn alone(emulator: &Emulator) -> UnloadedTimes {
-    let control = emulator.control();
-    let [left, right] = PathSide::SIDES.map(|side| control.link_config(side.direction()));
-    UnloadedTimes {
-        rtt: left.delay + right.delay,
-        rates: [left.line.mean_rate(), right.line.mean_rate()],
-    }
-}
 
 /// Samples the long-lived flows.
 struct Sampler<'r> {

@@ -27,11 +27,13 @@ use host::{alone, privileged, registers, steers};
 
 use super::plan::link_events;
 use super::{
-    Layout, RealPlan, RealRecord, RegisteredControls, could_carry, emulated_link, supported_layout,
-    tcp, user,
+    Layout, RealPath, RealPlan, RealRecord, RegisteredControls, could_carry, emulated_link,
+    supported_layout, tcp, user,
 };
+use crate::tap::{LinkPacket, LinkTap};
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
 use crate::transport_kind::TransportKind;
+use crate::wire::{BRIDGE_DEVICES, bridged};
 
 /// Returns a shipped scenario with parts of its text replaced, such as the duration.
 fn shipped(name: &str, replace: &[(&str, &str)]) -> Scenario {
@@ -736,6 +738,61 @@ fn an_observer_can_stop_a_run() {
         let sockets = inside(namespace);
         assert_eq!(sockets.lines().count(), 1, "{sockets}");
     }
+}
+
+#[test]
+fn a_token_bucket_of_the_kernel_sends_at_its_rate() {
+    if !privileged("a_token_bucket_of_the_kernel_sends_at_its_rate") {
+        return;
+    }
+    let _turn = alone();
+    let scenario = read(
+        "contenders = [\"native:cubic\"]\nduration = \"1500ms\"\n[topology.dumbbell]\n\
+         rate = \"1gbit\"\nrtt = \"0ms\"\nqueue = \"droptail:250p\"\ntbf_burst = \"32kB\"\n\
+         [[workload]]\nbulk = { flows = 2 }\n",
+    );
+    let layout = supported_layout(&scenario, TransportKind::Tcp).unwrap();
+    let bucket = layout.token_bucket().unwrap();
+    let plan = plan(&scenario, Some(&Contender::native("cubic")), 1, 4 << 20);
+    let controls = RegisteredControls::start([], &Registry::builtin(), None).unwrap();
+    let pair = bridged(bucket).unwrap();
+    let tap = LinkTap::start(&pair.bridge, BRIDGE_DEVICES).unwrap();
+    let path = RealPath::fixed(&pair.ends, Some(bucket.rate));
+    let recorded = tcp::run(path, Vec::new(), &plan, &controls, |_, _| true).unwrap();
+    let report = tap.finish().unwrap();
+    drop(pair);
+    sound(&recorded, &plan);
+    let names = std::fs::read_dir("/run/netns").into_iter().flatten();
+    let ours = format!("ccplane-{}-tbf", std::process::id());
+    let left = names
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours));
+    assert_eq!(left.count(), 0, "namespaces are left");
+
+    println!(
+        "{} packets, {} drops, {} unmatched",
+        report.packets.len(),
+        report.drops,
+        report.unmatched
+    );
+    // 12 ms or more, in which the bucket may pass its burst of 2 % at once. The timestamps are the
+    // kernel's. A window without a queue or with a pause of the host is slower than the rate, so
+    // the fastest one shows it.
+    const WINDOW_PACKETS: usize = 1_000;
+    let departed_ns = |packet: &LinkPacket| packet.arrived_ns + packet.sojourn_ns;
+    let fastest = report
+        .packets
+        .windows(WINDOW_PACKETS + 1)
+        .map(|window| {
+            let bytes: u64 = window[1..].iter().map(|p| u64::from(p.bytes)).sum();
+            let ns = departed_ns(&window[WINDOW_PACKETS]) - departed_ns(&window[0]);
+            ccplane_lab::metrics::mbits(bytes, ns)
+        })
+        .fold(0.0, f64::max);
+    assert!((970.0..1_040.0).contains(&fastest), "{fastest} Mbit/s");
+    // A full queue of 250 packets takes 3 ms.
+    let longest = report.packets.iter().map(|packet| packet.sojourn_ns).max();
+    assert!(longest.is_some_and(|ns| ns > 1_000_000), "{longest:?} ns");
 }
 
 #[test]

@@ -9,11 +9,11 @@ use ccplane_lab::scenario::{
     EventChange, LinkSettings, Scenario, Topology, TransportOptions, Workload, WorkloadKind,
 };
 use ccplane_lab::transport::native;
-use ccplane_qdisc::LineSpec;
 use ccplane_qdisc::marking::LOW_CLASS_COUNT;
+use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
 use ccplane_quic::Stack;
 use ccplane_quic::host::Native;
-use ccplane_units::Rate;
+use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_workload::{Carrier, NodeId, Pairs as FixedPairs, Workload as Sends};
 
 use super::hosts::{HOSTS_PER_NETWORK_MAX, Hosts, NamespaceHost};
@@ -21,6 +21,7 @@ use super::layout::Layout;
 use super::sites;
 use crate::traffic;
 use crate::transport_kind::TransportKind;
+use crate::wire::queue_bytes;
 
 /// The emulator forwards packets one by one; a core handles about this rate with full-sized
 /// packets. Above it, the result would be a measurement of the machine.
@@ -52,6 +53,9 @@ pub(crate) fn supported_layout(
             }
             link(bottleneck, &mut parts);
             way(reverse, &mut parts);
+            if let Some(burst) = bottleneck.tbf_burst {
+                token_bucket(scenario, (bottleneck, reverse), burst, over, &mut parts);
+            }
         }
         Topology::Incast { link: each, .. } => link(each, &mut parts),
         _ => {}
@@ -226,6 +230,44 @@ fn link(link: &LinkSettings, parts: &mut Vec<String>) {
     way(link, parts);
 }
 
+/// Checks a bottleneck that is a token bucket of the kernel, which has a rate and a queue only.
+fn token_bucket(
+    scenario: &Scenario,
+    (there, back): (&LinkSettings, &LinkSettings),
+    burst: Bytes,
+    over: TransportKind,
+    parts: &mut Vec<String>,
+) {
+    let mut refuse = |reason: &str| parts.push(format!("`tbf_burst`: {reason}"));
+    if over != TransportKind::Tcp {
+        refuse("the kernel's token bucket needs --datapath linux");
+    }
+    if burst.get() < queue_bytes(1) {
+        refuse("the burst is smaller than a packet with its Ethernet header, 1514 bytes");
+    }
+    if !matches!(there.line, LineSpec::Constant(_)) {
+        refuse("a token bucket has a constant rate; use `rate`");
+    }
+    if there.delay + back.delay != Duration::ZERO || there.jitter != Duration::ZERO {
+        refuse("virtual devices add no delay; set `rtt = \"0ms\"`, without `jitter`");
+    }
+    if there.loss != LossModel::NONE {
+        refuse("a token bucket loses no packets at random; remove `loss`");
+    }
+    if !matches!(
+        there.queue,
+        QueueSpec::DropTail(Size::Packets(_) | Size::Bytes(_))
+    ) {
+        refuse("its queue is a FIFO of packets or bytes, such as `queue = \"droptail:250p\"`");
+    }
+    if !matches!(back.line, LineSpec::Unlimited) {
+        refuse("the reverse direction has no limit; remove `reverse`");
+    }
+    if !scenario.events.is_empty() {
+        refuse("it cannot be changed during a run; remove [[event]]");
+    }
+}
+
 /// Checks one direction of the link.
 fn way(link: &LinkSettings, parts: &mut Vec<String>) {
     if link.strip_classes {
@@ -366,6 +408,8 @@ fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>)
 mod tests {
     use std::path::Path;
 
+    use ccplane_lab::Backend;
+
     use super::*;
 
     fn unsupported(scenario: &Scenario, over: TransportKind) -> Vec<String> {
@@ -481,6 +525,67 @@ mod tests {
         assert!(shared.contains("the second loop uses"), "{shared}");
         let none = reason(second_loop, "band = 0\nbulk = {}", TransportKind::Udp);
         assert_eq!(none, "");
+    }
+
+    #[test]
+    fn a_token_bucket_of_the_kernel_has_only_a_rate_and_a_queue() {
+        let with = |lines: &str, over| {
+            let scenario = read(&format!(
+                "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\n\
+                 rate = \"1gbit\"\ntbf_burst = \"16kB\"\n{lines}\n[[workload]]\nbulk = {{}}\n"
+            ));
+            unsupported(&scenario, over)
+        };
+        let plain = "rtt = \"0ms\"\nqueue = \"droptail:250p\"";
+        assert_eq!(with(plain, TransportKind::Tcp), Vec::<String>::new());
+        for (lines, over, reason) in [
+            (
+                plain.to_owned(),
+                TransportKind::Udp,
+                "needs --datapath linux",
+            ),
+            (
+                plain.replace("0ms", "1ms"),
+                TransportKind::Tcp,
+                "set `rtt = \"0ms\"`",
+            ),
+            (
+                plain.replace("droptail:250p", "ecn:20p:250p"),
+                TransportKind::Tcp,
+                "its queue is a FIFO",
+            ),
+            (
+                format!("{plain}\nloss = \"1%\""),
+                TransportKind::Tcp,
+                "remove `loss`",
+            ),
+            (
+                format!("{plain}\nreverse = {{ rate = \"1gbit\", queue = \"droptail:250p\" }}"),
+                TransportKind::Tcp,
+                "remove `reverse`",
+            ),
+        ] {
+            let parts = with(&lines, over);
+            assert!(
+                parts.len() == 1 && parts[0].contains(reason),
+                "{lines}: {parts:?}"
+            );
+        }
+        let scenario = read(&format!(
+            "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\n\
+             rate = \"1gbit\"\ntbf_burst = \"16kB\"\n{plain}\n[[workload]]\nbulk = {{}}\n"
+        ));
+        let layout = Layout::new(&scenario).unwrap();
+        let bucket = layout.token_bucket().unwrap();
+        assert_eq!((bucket.burst, bucket.queue), (16_000, 250 * 1_514));
+        let simulated = ccplane_lab::Sim::default()
+            .prepare(&scenario, &ccplane_algorithms::Registry::builtin())
+            .map(drop);
+        let refused = simulated.unwrap_err().to_string();
+        assert!(
+            refused.contains("unsupported in the simulator"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -31,9 +31,9 @@ use self::quic::QuicEnds;
 use self::udp::UdpEnds;
 use super::accounting::{Account, Courses, FlowSamples, Opening, place};
 use super::events::PendingChanges;
-use super::tcp::{alone, in_result};
+use super::tcp::in_result;
 use super::write_marks::WriteMarks;
-use super::{RealPlan, RealRecord, hosts, socket};
+use super::{RealPath, RealPlan, RealRecord, hosts, socket};
 use crate::traffic::monotonic_ns;
 use crate::transport_kind::TransportKind;
 
@@ -70,13 +70,14 @@ fn drive<E: UserEnds>(
     mut look: impl FnMut(Duration, u64) -> bool,
 ) -> Result<(RealRecord, Option<SecondLoop>), Error> {
     socket::allow_many_files();
-    hosts::settle(emulator, [])?;
+    let path = RealPath::from(emulator);
+    hosts::settle(path.namespaces, [])?;
     let account = Account::new(plan)?;
     let mut loops = Loop {
         plan,
         ends,
         datagrams: UserDatagrams::new(emulator, plan),
-        events: PendingChanges::new(emulator.control(), &plan.events),
+        events: PendingChanges::new(path.control, &plan.events),
         courses: Courses::new(&account),
         account,
         connections: Vec::new(),
@@ -96,7 +97,7 @@ fn drive<E: UserEnds>(
         elapsed_ns,
         workloads: loops
             .account
-            .records(plan, elapsed_ns, sampled, courses, &alone(emulator)),
+            .records(plan, elapsed_ns, sampled, courses, &path.unloaded),
         senders,
     };
     Ok((recorded, rc3.map(|_| loops.second_loops)))
