@@ -82,6 +82,21 @@ fn a_small_file_has_sensible_defaults() {
 }
 
 #[test]
+fn a_dumbbell_can_be_the_kernels_token_bucket() {
+    let burst = |line: &str| {
+        let text = SMALL_SCENARIO.replace("rtt = \"20ms\"", &format!("rtt = \"20ms\"\n{line}"));
+        match parse(&text)?.topology {
+            Topology::Dumbbell { bottleneck, .. } => Ok::<_, Problem>(bottleneck.tbf_burst),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(burst("").unwrap(), None);
+    let given = burst("tbf_burst = \"16kB\"").unwrap();
+    assert_eq!(given, Some(Bytes::new(16_000)));
+    assert!(burst("tbf_burst = \"16 packets\"").is_err());
+}
+
+#[test]
 fn a_link_can_have_several_paths() {
     let text = r#"
 contenders = ["reno"]
