@@ -109,7 +109,7 @@ impl LinkTap {
         })
     }
 
-    /// Stops and returns the record.
+    /// Stops and returns the record. The senders have stopped before.
     pub fn finish(mut self) -> Result<TapReport, Error> {
         self.stop.store(true, Ordering::Relaxed);
         let fail = || Error::traffic("observe the packets of the link", "");
@@ -144,10 +144,6 @@ fn read_all(taps: &[OwnedFd; 2], stop: &AtomicBool) -> io::Result<[Vec<TapPacket
         for (tap, packets) in taps.iter().zip(&mut packets) {
             while read_batch(tap, &mut buffers, packets)? {
                 found = true;
-                // A saturated link must not keep the thread from ending.
-                if last {
-                    break;
-                }
             }
         }
         if last {
