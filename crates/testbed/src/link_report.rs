@@ -1,5 +1,5 @@
-//! The bottleneck of a run on real packets, after the run: the emulator's link, or a token bucket of
-//! the kernel.
+//! The bottleneck of a run on real packets, after the run: the emulator's link, or a token bucket
+//! of the kernel.
 
 use ccplane_emu::{EmuReport, Fate};
 use ccplane_lab::record::LinkRecord;

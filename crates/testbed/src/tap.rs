@@ -26,8 +26,8 @@ use crate::traffic::monotonic_ns;
 
 /// Socket buffer of a tap, bytes: a third of a second of full-sized packets at 1 Gbit/s.
 const TAP_BUFFER_BYTES: usize = 64 << 20;
-/// Bytes read of each packet: the headers of Ethernet, IPv4 with options, and the ports and sequence
-/// number of TCP.
+/// Bytes read of each packet: the headers of Ethernet, IPv4 with options, and the ports and
+/// sequence number of TCP.
 const HEADER_BYTES: usize = 14 + 60 + 8;
 const ETHERNET_HEADER_BYTES: usize = 14;
 /// Packets per system call.

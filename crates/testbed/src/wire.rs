@@ -243,8 +243,8 @@ fn bridge_commands() -> Vec<String> {
     all
 }
 
-/// Returns the command of `tc` for the bucket. The kernel counts Ethernet headers, the scenario does
-/// not.
+/// Returns the command of `tc` for the bucket. The kernel counts Ethernet headers, the scenario
+/// does not.
 fn bucket_command(bucket: TokenBucket) -> String {
     let frame = u64::from(MTU) + ETHERNET_HEADER_BYTES;
     let bits = u128::from(bucket.rate.bits_per_sec()) * u128::from(frame) / u128::from(MTU);

@@ -1,7 +1,7 @@
-//! Part of `ccplane bench kernel`: the cost of isolating an algorithm from its datapath. Reno runs as
-//! native code of the kernel, as a verified program in the kernel, in a thread that shares memory
-//! with the kernel, and in another process. The interpreter in user space runs the verified program
-//! too.
+//! Part of `ccplane bench kernel`: the cost of isolating an algorithm from its datapath. Reno runs
+//! as native code of the kernel, as a verified program in the kernel, in a thread that shares
+//! memory with the kernel, and in another process. The interpreter in user space runs the verified
+//! program too.
 
 use std::path::Path;
 
