@@ -17,7 +17,8 @@ CUBIC, RENO, LABELS = "native:cubic-without-hystart", "native:reno", {"tcp": "TC
 FIGURES = {"10g": "15(a), 10 Gbit/s", "1g": "15(b), 1 Gbit/s"}
 SETUPS = {"1g": ("1g", "15(b): 1 Gbit/s, 20 ms"), "1g_by10": ("1g", "15(b), time stretched by 10: 100 Mbit/s, 200 ms"),
           "10g_by100": ("10g", "15(a), time stretched by 100: 100 Mbit/s, 2 s")}
-SENDERS = {"kernel_cubic": "kernel, Cubic", "kernel_reno": "kernel, NewReno", "udp_tcp": "ours, TCP", "udp": "ours, RC3"}
+SENDERS = {"kernel_cubic": "kernel, Cubic", "kernel_reno": "kernel, NewReno", "udp_tcp": "ours, TCP", "udp": "ours, RC3",
+           "udp_reno": "ours, RC3 under NewReno"}
 SAVED = ["saved, %", *(KINDS := ("paper, simulated", "paper, real"))]
 PUBLISHED = {figure: [list(map(saving, *bars)) for bars in zip(*times.values())] for figure, times in FIGURE_15.items()}
 
@@ -112,10 +113,11 @@ if len(flows):
             medians[sender], low, high = zip(*(times[setup, sender, size] for size in SIZES))
             axis.plot(SIZES, medians[sender], f"C{number + 2}o", label=label)
             axis.vlines(SIZES, low, high, f"C{number + 2}")
-            for size, value in zip(SIZES, medians[sender]):
-                paper.record(f"fct_{size}_{setup}_{sender}_ms", value)
+            for size in SIZES:
+                for suffix, value in zip(("", "_min", "_max"), times[setup, sender, size]):
+                    paper.record(f"fct_{size}_{setup}_{sender}{suffix}_ms", value)
             lines.append(["{:.1f} ({:.1f}–{:.1f})".format(*times[setup, sender, size]) for size in SIZES])
-        cubic, reno, rc3 = (medians[sender] for sender in ("kernel_cubic", "kernel_reno", "udp"))
+        cubic, reno, rc3, rc3_reno = (medians[sender] for sender in ("kernel_cubic", "kernel_reno", "udp", "udp_reno"))
         ours = list(map(saving, cubic, rc3))
         # As good as the simulated bars, and no worse than the real ones where those are lower.
         paper.compare(f"fct_{setup}_packets_reduction_shortfall_pp", f"{name}, real packets: the time saved is below the "
@@ -123,6 +125,8 @@ if len(flows):
                       max(min(bars) - own for own, *bars in zip(ours, *PUBLISHED[figure])), "bars digitised", at_most=5.0)
         paper.compare(f"cubic_reno_{setup}_max_difference_pct", f"{name}, the kernel's Cubic and NewReno, largest "
                       "difference, %", max(map(abs, map(saving, reno, cubic))), "practically identical")
+        paper.compare(f"rc3_cubic_reno_{setup}_max_difference_pct", f"{name}, RC3 under Cubic and under NewReno, "
+                      "largest difference, %", max(map(abs, map(saving, rc3_reno, rc3))), "practically identical")
         lines += map(one_decimal, (ours, *PUBLISHED[figure]))
         paper.table(f"Figure {name}, real packets: median ms (least to most), and percent saved relative to kernel Cubic",
                     ["bytes", *SENDERS.values(), *SAVED], list(zip(*lines)))

@@ -22,16 +22,42 @@ use ccplane_testbed::traffic::{self, monotonic_ns};
 pub(super) enum Sender {
     /// The kernel's TCP under this congestion control.
     Kernel(&'static str),
-    /// Our transport over UDP under its own Cubic, with RC3's second loop or without.
-    Transport { rc3: bool },
+    /// Our transport over UDP under its own congestion control, with RC3's second loop or without.
+    Transport { first_loop: FirstLoop, rc3: bool },
+}
+
+/// Congestion control of our transport's first loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstLoop {
+    Cubic,
+    NewReno,
+}
+
+impl FirstLoop {
+    fn congestion_control(self) -> Native {
+        match self {
+            FirstLoop::Cubic => Native::cubic(),
+            FirstLoop::NewReno => Native::new_reno(),
+        }
+    }
 }
 
 impl Sender {
-    pub const ALL: [Sender; 4] = [
+    pub const ALL: [Sender; 5] = [
         Sender::Kernel("cubic"),
         Sender::Kernel("reno"),
-        Sender::Transport { rc3: false },
-        Sender::Transport { rc3: true },
+        Sender::Transport {
+            first_loop: FirstLoop::Cubic,
+            rc3: false,
+        },
+        Sender::Transport {
+            first_loop: FirstLoop::Cubic,
+            rc3: true,
+        },
+        Sender::Transport {
+            first_loop: FirstLoop::NewReno,
+            rc3: true,
+        },
     ];
 
     /// Returns its name in the tables.
@@ -39,8 +65,15 @@ impl Sender {
         match self {
             Sender::Kernel("cubic") => "kernel_cubic",
             Sender::Kernel(_) => "kernel_reno",
-            Sender::Transport { rc3: false } => "udp_tcp",
-            Sender::Transport { rc3: true } => "udp",
+            Sender::Transport { rc3: false, .. } => "udp_tcp",
+            Sender::Transport {
+                first_loop: FirstLoop::Cubic,
+                ..
+            } => "udp",
+            Sender::Transport {
+                first_loop: FirstLoop::NewReno,
+                ..
+            } => "udp_reno",
         }
     }
 
@@ -121,7 +154,9 @@ impl Testbed {
         let flow = |_| {
             let took = match self.sender {
                 Sender::Kernel(congestion) => self.over_tcp(congestion, bytes, stop),
-                Sender::Transport { rc3 } => self.over_udp(rc3, bytes, stop),
+                Sender::Transport { first_loop, rc3 } => {
+                    self.over_udp(first_loop, rc3, bytes, stop)
+                }
             };
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
@@ -189,7 +224,13 @@ impl Testbed {
         timed.map_err(broken)
     }
 
-    fn over_udp(&self, rc3: bool, bytes: u64, stop: &AtomicBool) -> Result<Duration, Error> {
+    fn over_udp(
+        &self,
+        first_loop: FirstLoop,
+        rc3: bool,
+        bytes: u64,
+        stop: &AtomicBool,
+    ) -> Result<Duration, Error> {
         let bind = |namespace, local: SocketAddr| {
             let options = UdpOptions {
                 local,
@@ -234,7 +275,7 @@ impl Testbed {
                 over.store(true, Ordering::Relaxed);
                 answered
             });
-            let timed = time(&mut client, to, bytes, &[stop, over]);
+            let timed = time(&mut client, to, first_loop, bytes, &[stop, over]);
             over.store(true, Ordering::Relaxed);
             // If both failed, the receiver failed first.
             answering
@@ -301,12 +342,13 @@ fn await_byte(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
 fn time(
     host: &mut UdpHost,
     to: SocketAddr,
+    first_loop: FirstLoop,
     bytes: u64,
     stop: &[&AtomicBool],
 ) -> io::Result<Duration> {
     let failed = |why: ccplane_udp::UdpError| io::Error::other(why);
     let id = host
-        .connect(to, UdpCongestion::Native(Native::cubic()))
+        .connect(to, UdpCongestion::Native(first_loop.congestion_control()))
         .map_err(failed)?;
     let late = monotonic_ns() + TIMEOUT.as_nanos();
     let mut begun = None;
