@@ -62,7 +62,7 @@ pub struct Experiment<'p> {
 enum Run<'p> {
     /// Sweeps or a program, and a Python script.
     Script(&'p Script),
-    /// Several experiments in their quick form, with the names of their figures in the whole.
+    /// Several experiments, with the names of their figures in the whole.
     Together(&'static [&'static [&'static str]], together::Key),
 }
 

@@ -1,4 +1,4 @@
-//! Page of an experiment, or of several in their quick form.
+//! Page of an experiment, or of several.
 
 use std::path::PathBuf;
 

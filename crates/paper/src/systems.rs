@@ -1,4 +1,4 @@
-//! All experiments of a system, or of all systems, in their quick form on one page: a check that
+//! All experiments of a system, or of all systems, on one page. With `--quick` this is a check that
 //! they work, not results to quote.
 
 use super::{Datapath, Experiment, Run, together};
@@ -8,9 +8,9 @@ const BOTH: &[Datapath] = &[Datapath::Sim, Datapath::Linux];
 /// Every experiment in the simulator.
 pub(super) const ALL: Experiment = Experiment {
     name: "all",
-    title: "All experiments in their quick form, in the simulator",
+    title: "All experiments in the simulator",
     source: "CCP, DX, RC3 and Bundler",
-    takes: "10 minutes on two cores",
+    takes: "4 hours on two cores; 10 minutes with --quick",
     on: &[Datapath::Sim],
     repeats: None,
     run: Run::Together(
@@ -21,9 +21,9 @@ pub(super) const ALL: Experiment = Experiment {
 
 pub(super) const CCP: Experiment = Experiment {
     name: "ccp",
-    title: "CCP's evaluation, all eight experiments in their quick form",
+    title: "CCP's evaluation, all eight experiments",
     source: "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018",
-    takes: "5 minutes; 2 with --datapath sim",
+    takes: "a day; 5 minutes with --quick, 2 with --datapath sim",
     on: BOTH,
     repeats: None,
     run: Run::Together(&[&CCP_PARTS], together::own),
@@ -43,9 +43,9 @@ const CCP_PARTS: [&str; 8] = [
 
 pub(super) const DX: Experiment = Experiment {
     name: "dx",
-    title: "DX's evaluation, all its experiments in their quick form",
+    title: "DX's evaluation, all its experiments",
     source: "Lee et al., Accurate Latency-based Congestion Feedback for Datacenters, USENIX ATC 2015",
-    takes: "3 minutes on two cores; --datapath sim needs no privileges",
+    takes: "an hour on two cores; 3 minutes with --quick; --datapath sim needs no privileges",
     on: BOTH,
     repeats: None,
     run: Run::Together(&[&DX_PARTS], together::own),
@@ -65,10 +65,10 @@ const DX_PARTS: [&str; 8] = [
 
 pub(super) const RC3: Experiment = Experiment {
     name: "rc3",
-    title: "RC3's evaluation, all its experiments in their quick form",
+    title: "RC3's evaluation, all its experiments",
     source: "Mittal et al., Recursively Cautious Congestion Control, NSDI 2014",
-    takes: "3 minutes on two cores",
-    on: &[Datapath::Sim],
+    takes: "70 minutes on two cores; 6 with --quick, 3 with --datapath sim",
+    on: BOTH,
     repeats: None,
     run: Run::Together(&[&RC3_PARTS], together::own),
 };
@@ -84,9 +84,9 @@ const RC3_PARTS: [&str; 5] = [
 
 pub(super) const BUNDLER: Experiment = Experiment {
     name: "bundler",
-    title: "Bundler's evaluation, all its experiments in their quick form",
+    title: "Bundler's evaluation, all its experiments",
     source: "Cangialosi et al., Site-to-Site Internet Traffic Control, EuroSys 2021",
-    takes: "1 minute on two cores",
+    takes: "75 minutes on two cores; 1 minute with --quick",
     on: &[Datapath::Sim],
     repeats: None,
     run: Run::Together(&[&BUNDLER_PARTS], together::of_part),

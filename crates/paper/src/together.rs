@@ -1,4 +1,4 @@
-//! Several experiments in their quick form, on one page.
+//! Several experiments on one page.
 
 use std::time::Duration as Wall;
 
@@ -64,11 +64,7 @@ pub(super) fn run(
         .filter(|part| part.on.iter().any(|on| options.on(*on)))
         .collect();
     for (n, part) in asked.iter().enumerate() {
-        let own = Options {
-            quick: true,
-            directory: options.directory.join(part.name),
-            ..options.clone()
-        };
+        let own = part_options(options, part.name);
         let step = ProgressStep::begin(progress, n, asked.len(), part.name);
         let outcome = part.run(&own, registry, &step)?;
         let mut own = outcome.figures;
@@ -95,11 +91,7 @@ pub(super) fn run(
         "{} s in all; {unsound} runs were not sound.\n",
         took.as_secs()
     );
-    let quick = Options {
-        quick: true,
-        ..options.clone()
-    };
-    let page = page::write(&quick, whole.title, &body, &mut figures);
+    let page = page::write(options, whole.title, &body, &mut figures);
     let page = page.map_err(program::failure)?;
     Ok(Outcome {
         figures,
@@ -109,9 +101,43 @@ pub(super) fn run(
     })
 }
 
+/// Returns the options of a part: those of the whole, with a folder of its own.
+fn part_options(options: &Options, part: &str) -> Options {
+    Options {
+        directory: options.directory.join(part),
+        ..options.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
+    use ccplane_report::Provenance;
+
     use super::*;
+
+    #[test]
+    fn parts_are_full_or_quick_as_the_whole() {
+        for quick in [false, true] {
+            let options = Options {
+                quick,
+                datapath: None,
+                threads: 1,
+                repeats: None,
+                any_build: false,
+                directory: PathBuf::from("whole"),
+                force: false,
+                command: String::new(),
+                provenance: Provenance::default(),
+            };
+            let own = part_options(&options, "rc3-fct");
+            assert_eq!(
+                (own.quick, &*own.directory),
+                (quick, Path::new("whole/rc3-fct"))
+            );
+        }
+    }
 
     #[test]
     fn figures_of_several_parts_have_names_of_their_own() {
