@@ -10,6 +10,9 @@
 //!
 //! The gateway decides whether to limit at all. Until it does, `Rate` is 0, and the algorithm only
 //! measures.
+//!
+//! `rules=paper` has the published constants of traffic-passing mode, and Nimbus' η decides the
+//! mode. The default decides by the response of cross traffic instead.
 
 mod cross_traffic;
 mod delay_law;
@@ -81,6 +84,20 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
                 rate; the pulse needs 8 ms",
         },
         ParameterDoc {
+            name: "capacity",
+            default: "auto",
+            values: "auto | a rate such as 96mbit",
+            doc: "rate of the slowest link; auto: measured",
+        },
+        ParameterDoc {
+            name: "rules",
+            default: "extended",
+            values: "extended | paper",
+            doc: "decision and queue controller of traffic-passing mode; paper: Nimbus' eta and \
+                published constants, with defaults of pulse=always,target=10ms,election=off; \
+                extended: with our additions",
+        },
+        ParameterDoc {
             name: "seed",
             default: "0",
             values: "a number",
@@ -92,7 +109,12 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let on_off = &[("on", true), ("off", false)];
-    let target = parameters.read("target", QUEUE_TARGET)?;
+    let rules = parameters.choice("rules", Rules::Extended, &Rules::WORDS)?;
+    let (pulses, election, target) = match rules {
+        Rules::Extended => (Pulses::Auto, true, QUEUE_TARGET),
+        Rules::Paper => (Pulses::Always, false, PAPER_QUEUE_TARGET),
+    };
+    let target = parameters.read("target", target)?;
     if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&target) {
         return Err(BadParameter::value(
             "target",
@@ -100,7 +122,16 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             "1ms to 1s",
         ));
     }
+    let capacity = parameters.rate_or("capacity", "auto")?;
+    if let Some(rate) = capacity.filter(|rate| rate.bytes_per_sec() == 0) {
+        return Err(BadParameter::value(
+            "capacity",
+            rate.to_string(),
+            "at least 8bit",
+        ));
+    }
     Ok(box_algorithm(Bundler {
+        rules,
         delay_mode: parameters.choice(
             "law",
             DelayMode::Copa,
@@ -108,7 +139,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         )?,
         pulses: parameters.choice(
             "pulse",
-            Pulses::Auto,
+            pulses,
             &[
                 ("auto", Pulses::Auto),
                 ("always", Pulses::Always),
@@ -116,7 +147,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             ],
         )?,
         switching: parameters.choice("switching", true, on_off)?,
-        election: parameters.choice("election", true, on_off)?,
+        election: parameters.choice("election", election, on_off)?,
         initial_mode: parameters.choice(
             "start",
             NimbusMode::Delay,
@@ -126,6 +157,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             ],
         )?,
         target: target.as_secs_f64(),
+        capacity: capacity.map(|rate| rate.bytes_per_sec() as f64),
         seed: parameters.read("seed", 0)?,
         fourier: Fourier::new(),
     }))
@@ -136,6 +168,8 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
 /// for it, the Bundler paper's q_T (section 5.1). A shorter queue truncates the pulse. A longer one
 /// only adds delay.
 const QUEUE_TARGET: Duration = Duration::from_micros(8_500);
+/// The paper's q_T (section 5.1).
+const PAPER_QUEUE_TARGET: Duration = Duration::from_millis(10);
 /// Samples between two spectra: η changes over seconds.
 const SPECTRUM_INTERVAL_SAMPLES: u32 = 10;
 /// Half-width of the pulse's band in delay mode, Hz: one bin on each side. The next tone is two
@@ -158,6 +192,19 @@ const WINDOW_SEGMENTS_MIN: f64 = 10.0;
 /// Maximum rate, bytes/s, and maximum window, bytes: beyond every link.
 const RATE_BYTES_PER_SECOND_MAX: f64 = 1e15;
 
+/// Decision about the mode, and queue controller. Parameters next to it override its defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rules {
+    /// The response of cross traffic, and the constants that were tuned for it.
+    Extended,
+    /// Nimbus' η, and the paper's constants. Everything else is as in the default.
+    Paper,
+}
+
+impl Rules {
+    const WORDS: [(&str, Rules); 2] = [("extended", Rules::Extended), ("paper", Rules::Paper)];
+}
+
 /// Schedule of pulses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pulses {
@@ -169,6 +216,7 @@ enum Pulses {
 
 /// Bundler.
 pub struct Bundler {
+    rules: Rules,
     delay_mode: DelayMode,
     pulses: Pulses,
     switching: bool,
@@ -176,6 +224,8 @@ pub struct Bundler {
     initial_mode: NimbusMode,
     /// Seconds.
     target: f64,
+    /// Configured µ, bytes/s.
+    capacity: Option<f64>,
     seed: u64,
     fourier: Fourier,
 }
@@ -245,7 +295,8 @@ impl Bundler {
         }
     }
 
-    /// Decides whether a pulser in traffic-passing mode leaves it.
+    /// Decides whether a pulser in traffic-passing mode leaves it. With the paper's rules, decides
+    /// its mode.
     fn check_pass_through(
         &mut self,
         flow: &mut BundlerFlow,
@@ -257,11 +308,18 @@ impl Bundler {
             flow.election.become_watcher(tick.now);
             return;
         }
+        let capacity = flow.capacity(tick);
+        if let Some(switch) = &mut flow.eta_switch {
+            if reading.is_some_and(|reading| switch.update(tick.now, &reading, count, capacity)) {
+                let next = switch.mode();
+                flow.switch_mode(tick, next, self.delay_mode);
+            }
+            return;
+        }
         let Some(reading) = reading.filter(|_| flow.pass_through.mode() == NimbusMode::Competitive)
         else {
             return;
         };
-        let capacity = flow.capacity(tick);
         // All of these samples carry only this bundle's tone.
         let ripe = flow.election.pulsing_time(tick.now)
             >= SAMPLE_INTERVAL * RESPONSE_SAMPLES as u64
@@ -384,7 +442,8 @@ impl Bundler {
         let truth = |value: bool| f64::from(u8::from(value));
         control.gauge("mode", truth(passes));
         control.gauge("pulser", truth(flow.election.role() == Role::Pulser));
-        control.gauge("eta", flow.pass_through.response());
+        let eta = flow.eta_switch.map(|switch| switch.eta());
+        control.gauge("eta", eta.unwrap_or_else(|| flow.pass_through.response()));
         control.gauge("cross", flow.cross_traffic.cross() * capacity);
         control.gauge("capacity", capacity);
         control.gauge(
@@ -406,7 +465,7 @@ impl Algorithm for Bundler {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("bundler", program::PROGRAM)
+        Programs::new().with("bundler", program::program(self.rules))
     }
 
     fn required_capabilities(&self) -> Capabilities {
@@ -419,13 +478,10 @@ impl Algorithm for Bundler {
         let own = control.capabilities().contains(Capabilities::RECOVERY);
         control.set_program("bundler", &[]);
         let election = Election::new(now, self.rng(control), self.election && !own);
-        BundlerFlow::new(
-            now,
-            info.mss.get().max(1) as f64,
-            own,
-            election,
-            self.delay_mode,
-        )
+        let mss = info.mss.get().max(1) as f64;
+        let mut flow = BundlerFlow::new(now, mss, own, election, self.delay_mode);
+        flow.configured_capacity = self.capacity;
+        flow
     }
 
     fn on_report(

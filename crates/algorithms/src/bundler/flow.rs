@@ -8,9 +8,9 @@ use super::delay_law::{self, BundleLaw};
 use super::election::{Election, Role};
 use super::pass_through::PassThrough;
 use super::path_estimate::{self, PathEstimate};
-use super::{Bundler, Pulses};
+use super::{Bundler, Pulses, Rules};
 use crate::nimbus::{
-    CapacityEstimate, DelayInputs, DelayMode, Detector, NimbusMode, PULSE_SIZE, Pulse,
+    CapacityEstimate, DelayInputs, DelayMode, Detector, ModeSwitch, NimbusMode, PULSE_SIZE, Pulse,
     SAMPLE_INTERVAL, Sample, WINDOW_SAMPLES,
 };
 
@@ -46,11 +46,15 @@ pub struct BundlerFlow {
     pub(super) path: PathEstimate,
     pub(super) detector: Detector,
     pub(super) capacity: CapacityEstimate,
+    /// Configured µ, bytes/s; `None` if it is measured.
+    pub(super) configured_capacity: Option<f64>,
     /// A pulse has shown µ since the limit began; time spent on it, seconds.
     pub(super) is_capacity_known: bool,
     pub(super) probe_seconds: f64,
     pub(super) cross_traffic: CrossTrafficSigns,
     pub(super) pass_through: PassThrough,
+    /// Nimbus' decision by η, with the paper's rules.
+    pub(super) eta_switch: Option<ModeSwitch>,
     pub(super) election: Election,
     law: BundleLaw,
     /// Rate of the delay mode without the pulse, bytes/s.
@@ -98,10 +102,12 @@ impl BundlerFlow {
             path: PathEstimate::default(),
             detector: Detector::new(),
             capacity: CapacityEstimate::default(),
+            configured_capacity: None,
             is_capacity_known: false,
             probe_seconds: 0.0,
             cross_traffic: CrossTrafficSigns::new(now),
             pass_through: PassThrough::new(NimbusMode::Delay),
+            eta_switch: None,
             election,
             law: BundleLaw::starting_at(law, 0.0, 1.0, 1.0),
             rate: 0.0,
@@ -113,7 +119,10 @@ impl BundlerFlow {
     }
 
     pub(super) fn capacity(&self, tick: &Tick) -> f64 {
-        self.capacity.get().max(self.mss / tick.rtt)
+        let capacity = self
+            .configured_capacity
+            .unwrap_or_else(|| self.capacity.get());
+        capacity.max(self.mss / tick.rtt)
     }
 
     /// ẑ = µ·S/R − S, bytes/s.
@@ -144,7 +153,8 @@ impl BundlerFlow {
         self.smooth = [self.rate; 2];
         self.law =
             BundleLaw::starting_at(algorithm.delay_mode, self.rate, tick.rtt, self.path.base());
-        (self.is_capacity_known, self.probe_seconds) = (false, 0.0);
+        self.is_capacity_known = self.configured_capacity.is_some();
+        self.probe_seconds = 0.0;
         self.cross_traffic = CrossTrafficSigns::new(tick.now);
         self.election = Election::new(
             tick.now,
@@ -157,6 +167,14 @@ impl BundlerFlow {
             algorithm.initial_mode
         };
         self.pass_through = PassThrough::new(mode);
+        self.eta_switch = match algorithm.rules {
+            Rules::Paper => {
+                let mut switch = ModeSwitch::new(tick.now);
+                switch.set_mode(tick.now, mode);
+                Some(switch)
+            }
+            Rules::Extended => None,
+        };
         self.initial_rate = tick.received;
     }
 
@@ -170,6 +188,9 @@ impl BundlerFlow {
     /// Switches the mode.
     pub(super) fn switch_mode(&mut self, tick: &Tick, next: NimbusMode, law: DelayMode) {
         self.pass_through = PassThrough::new(next);
+        if let Some(switch) = &mut self.eta_switch {
+            switch.set_mode(tick.now, next);
+        }
         self.election.retune(tick.now);
         match next {
             NimbusMode::Competitive => {
@@ -271,7 +292,7 @@ impl BundlerFlow {
         self.rate = self
             .law
             .rate(&seen, tick.elapsed, lost, tick.limited, self.rate);
-        if self.pass_through.mode() == NimbusMode::Delay {
+        if self.pass_through.mode() == NimbusMode::Delay && self.eta_switch.is_none() {
             self.keep_rate_share(tick, capacity);
         }
         // Step of a first-order low-pass filter: x/(1 + x) for x = 2πf·t.

@@ -1,12 +1,24 @@
 //! The datapath program: measurements of each tick, the rate, and the queue controller of
 //! traffic-passing mode.
 
-/// The program. Its queue controller is a PI controller (Bundler paper, section 5.1): dr/dt = α(q −
-/// q_T) + β dq/dt with α = 20 s⁻² (10 in the paper) and β = 10 s⁻¹, q and r in bytes. Its
-/// characteristic roots are −2.8 and −7.2 s⁻¹: it settles within a second and attenuates a 5 Hz
-/// pulse by 3 %. A larger β attenuates the pulse more. A smaller α finds the rate more slowly: the
-/// paper's has a root of −1.1 s⁻¹, and the gateway's initial queue takes that long to drain. The
-/// controller runs in the datapath because it needs the current queue.
+use super::Rules;
+
+/// Returns the program. With the paper's rules only the queue controller's α differs.
+pub(super) fn program(rules: Rules) -> String {
+    let scale = match rules {
+        Rules::Extended => "50000",
+        Rules::Paper => "100000",
+    };
+    TEMPLATE.replace("SCALE", scale)
+}
+
+/// The program, in which `SCALE` stands for 10⁶ over α. Its queue controller is a PI controller
+/// (Bundler paper, section 5.1): dr/dt = α(q − q_T) + β dq/dt with α = 20 s⁻² (10 in the paper) and
+/// β = 10 s⁻¹, q and r in bytes. Its characteristic roots are −2.8 and −7.2 s⁻¹: it settles within
+/// a second and attenuates a 5 Hz pulse by 3 %. A larger β attenuates the pulse more. A smaller α
+/// finds the rate more slowly: the paper's has a root of −1.1 s⁻¹, and the gateway's initial queue
+/// takes that long to drain. The controller runs in the datapath because it needs the current
+/// queue.
 ///
 /// The rate is the controller's only state: it stays at a bound without windup.
 ///
@@ -24,7 +36,7 @@
 /// `Micros` is not part of a clause's condition and therefore sets no timer: a timer run would see
 /// the queue of the last tick. An interval is a tenth shorter than the 10 ms tick, so that an early
 /// tick counts.
-pub(super) const PROGRAM: &str = "(def
+const TEMPLATE: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (sent 0) (received 0) (rtt +infinity) (base +infinity)
         (volatile limited false) (open true))
@@ -58,9 +70,9 @@ pub(super) const PROGRAM: &str = "(def
         (do (if (&& passing (! was))
                 (do (:= pace from) (:= soft from) (:= softer from) (:= queue Flow.bytes_pending)))
             (if passing
-                (do (:= more (+ (/ (* (diff Flow.bytes_pending goal) Micros) 50000) \
+                (do (:= more (+ (/ (* (diff Flow.bytes_pending goal) Micros) SCALE) \
                     (* 10 (diff Flow.bytes_pending queue))))
-                    (:= less (+ (/ (* (diff goal Flow.bytes_pending) Micros) 50000) \
+                    (:= less (+ (/ (* (diff goal Flow.bytes_pending) Micros) SCALE) \
                         (* 10 (diff queue Flow.bytes_pending))))
                     (:= pace (min most (max least (diff (+ pace more) less))))
                     (:= soft (/ (+ (* 4 soft) pace) 5))

@@ -404,6 +404,43 @@ fn gateway(parameters: &str) -> Script {
 }
 
 #[test]
+fn the_queue_controller_has_the_gain_of_its_rules_and_the_configured_capacity() {
+    // α (q − q_T µ) per tick of 10 ms: 20 s⁻² and 8.5 ms, and 10 s⁻² and 10 ms.
+    for (rules, expected) in [("extended", 179_600.0), ("paper", 88_000.0)] {
+        let mut script = gateway(&format!(
+            "rules={rules},capacity=96mbit,start=passing,election=off,pulse=off"
+        ));
+        script.transport.rate = 6_000_000;
+        for _ in 0..3 {
+            tick(&mut script, 60_000, 1_000_000);
+        }
+        let before = script.transport.rate as f64;
+        tick(&mut script, 60_000, 1_000_000);
+        let change = script.transport.rate as f64 - before;
+        assert!((change / expected - 1.0).abs() < 0.01, "{rules}: {change}");
+        assert_eq!(script.gauge("capacity"), Some(12e6), "{rules}");
+    }
+}
+
+#[test]
+fn with_the_papers_rules_eta_decides_the_mode() {
+    let mut link = ModelLink::new(vec![full("rules=paper,capacity=96mbit")]);
+    link.run(30.0);
+    assert_eq!(ModelLink::lately(&link.bundles[0].passed, 30.0, one), 0.0);
+    assert!(ModelLink::lately(&link.bundles[0].pulsed, 20.0, one) > 0.99);
+    link.elastic = others();
+    let found = until(&mut link, true, 30.0);
+    let eta = link.bundles[0].script.gauge("eta").unwrap_or_default();
+    link.elastic.clear();
+    let back = until(&mut link, false, 30.0);
+    println!("found {found:.1} s, η {eta:.2}, back {back:.1} s");
+    assert!(
+        found < 10.0 && eta > 2.0 && back < 20.0,
+        "{found} {eta} {back}"
+    );
+}
+
+#[test]
 fn while_the_gateway_is_open_nothing_is_in_force_and_a_limit_begins_where_it_says() {
     let mut script = gateway("pulse=off");
     let window = script.transport.cwnd;

@@ -70,6 +70,13 @@ impl ModeSwitch {
         self.mode
     }
 
+    /// Sets the mode of a flow that starts in another mode, or that follows another flow's.
+    pub fn set_mode(&mut self, now: Time, mode: NimbusMode) {
+        if self.mode != mode {
+            (self.mode, self.last_switch) = (mode, now);
+        }
+    }
+
     /// Returns the smoothed η.
     pub fn eta(&self) -> f64 {
         self.eta
