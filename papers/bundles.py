@@ -30,6 +30,11 @@ def sendbox_queue_ms(*modes):
     return (pl.col("waiting_bytes") * 8 / 1e3 / pl.col("limit_mbit")).filter(counted).mean()
 
 
+def passing_queue_ms(samples):
+    """Returns the mean over runs of the queueing delay in the sendbox in pass-through mode, ms."""
+    return samples.group_by("run").agg(queue_ms=sendbox_queue_ms(PASS_THROUGH))["queue_ms"].mean()
+
+
 def sendbox_queue_at_capacity_ms():
     """Returns the mean time that the sendbox's queue takes at the estimated capacity in pass-through mode, ms."""
     counted = (pl.col("mode") == PASS_THROUGH) & (pl.col("capacity_mbit") > 0)

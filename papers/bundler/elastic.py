@@ -7,7 +7,7 @@
 # takes = "15 minutes on two cores; 15 seconds with --quick"
 # keep = ["bundles"]
 # ///
-from bundles import PASS_THROUGH, mode_share, network_queue_ms, reactions, sendbox_queue_ms, within
+from bundles import PASS_THROUGH, mode_share, network_queue_ms, passing_queue_ms, reactions, sendbox_queue_ms, within
 from paper import Paper, cell, estimate, line, mean, pl, plt
 
 LABELS = {"status_quo": "no sendbox", "copa": "bundler", "basic": "bundler, BasicDelay"}
@@ -59,6 +59,8 @@ if len(kernel):
     means = [mean(kernel.filter(case=case, flows=10)[GOODPUT]) for case in ("copa", "status_quo")]
     paper.compare("kernel_loss_10_pct", "kernel TCP and gateways: site's goodput against 10 flows, % below no sendbox",
                   100 * (1 - means[0] / means[1]), at_most=15.0)
+    beside = paper.series("bundles", "linux").filter(pl.col("case") == "copa", within(CROSS_START_S, end_s))
+    paper.record("kernel_passing_queue_ms", passing_queue_ms(beside))
 
 figure, axis = plt.subplots()
 for number, (case, label) in enumerate(LABELS.items()):

@@ -120,8 +120,8 @@ const EMBEDDED: &[EmbeddedScript] = embedded![
     "bundler/inelastic": "bundler/inelastic.toml";
     "bundler/elastic": "bundler/elastic.toml" "bundler/elastic.linux.toml";
     "bundler/two": "bundler/two.toml" "bundler/two.linux.toml";
-    "bundler/sendbox-cc": "bundler/sendbox-cc.toml";
-    "bundler/endhost-cc": "bundler/endhost-cc.toml";
+    "bundler/sendbox-cc": "bundler/sendbox-cc.toml" "bundler/sendbox-cc.linux.toml";
+    "bundler/endhost-cc": "bundler/endhost-cc.toml" "bundler/endhost-cc.linux.toml";
     "bundler/load": "bundler/load.toml";
     "bundler/classes": "bundler/classes.toml";
     "bundler/multipath": "bundler/multipath.toml";
