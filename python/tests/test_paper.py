@@ -100,13 +100,19 @@ class Bundles(unittest.TestCase):
             share=bundles.mode_share(bundles.PASS_THROUGH), queue=bundles.sendbox_queue_ms(1, 2),
             network=bundles.network_queue_ms(0.5)).row(0)
         self.assertEqual(found, (2 / 3, 1.5, 10.0))
+        # The sample without a rate limit does not count; a run without others in this mode has no mean.
+        passing = polars.concat([samples.with_columns(run=polars.lit(run)) for run in ("a", "b")])
+        self.assertEqual(bundles.passing_queue_ms(passing.with_columns(waiting_bytes=polars.lit(3000))), 3.0)
 
 
-def evaluate(script, tables, datapath="linux"):
-    """Runs a script of `papers` with tables in place of measured ones. Returns its results."""
+def evaluate(script, tables, simulated=None, files=()):
+    """Runs a script of `papers` with tables in place of those of kernel TCP and of the simulator.
+
+    Returns its results, and the content of `files` under their names."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        for name, rows in tables.items():
+        both = {"linux": tables, "sim": simulated or {}}
+        for datapath, name, rows in ((datapath, *table) for datapath in both for table in both[datapath].items()):
             path = folder / datapath / ("runs" if name == "runs" else f"{name}/{name}")
             path.parent.mkdir(parents=True, exist_ok=True)
             polars.DataFrame(rows, infer_schema_length=None).write_parquet(path.with_suffix(".parquet"))
@@ -118,7 +124,8 @@ def evaluate(script, tables, datapath="linux"):
                               text=True, env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"})
         if done.returncode:
             raise AssertionError(done.stderr)
-        return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        return results | {name: (folder / name).read_bytes() for name in files}
 
 
 def loopback(contender, gbit, flows=64, place="loopback", cpu=100.0, matched=None):
@@ -178,6 +185,87 @@ class Loopback(unittest.TestCase):
         self.assertEqual(found["slow_10ms_ratio_1"], 0.75)
         self.assertEqual(found["slow_1ms_ratio_fair_1"], 0.9901)
         self.assertEqual((found["slow_1ms_ratio_fair"], found["slow_1ms_ratio_fair_verdict"]), (0.9677, "met"))
+
+
+CUBIC, SIZES = "native:cubic-without-hystart", (1460, 7300, 14600, 73000, 146000, 730000, 1460000)
+
+
+class CompletionTimes(unittest.TestCase):
+    """RC3's figure 15: flows of seven sizes, whose times in ms are their size over a rate."""
+
+    def test_times_of_ten_flows_have_extremes_and_figures_are_files(self):
+        simulated = [{"rate_mbit": rate, "size": size, "start": start, "contender": contender, "acks": acks,
+                      "completion_mean_ms": size / rate * (1 if start == "rc3" else 2)}
+                     for rate in (10_000, 1000) for size in SIZES for start in ("tcp", "rc3")
+                     for contender in (CUBIC, "native:reno") for acks in (1, 2, 4, 8, 16)]
+        rates = {"kernel_cubic": 500, "kernel_reno": 500, "udp_tcp": 500, "udp": 1000, "udp_reno": 1010}
+        stretch = {"1g": 1, "1g_by10": 10, "10g_by100": 100}
+        runs = [{"run": f"{setup} {sender}", "setup": setup, "sender": sender, "rtt_ms": 20 * factor, "stretch": factor}
+                for setup, factor in stretch.items() for sender in rates]
+        flows = [{"run": run["run"], "bytes": size, "took_ms": run["stretch"] * (size / rates[run["sender"]] + more)}
+                 for run in runs for size in SIZES for more in (-1, 0, 3)]
+        found = evaluate("rc3/fct.py", {"runs": runs, "flows": flows}, {"runs": simulated},
+                         [f"figure-1.{kind}" for kind in ("svg", "pdf")])
+        ends = [found[f"fct_1460000_1g_by10_udp{suffix}_ms"] for suffix in ("", "_min", "_max")]
+        self.assertEqual(ends, [1470.0, 1469.0, 1473.0])
+        # 10 ms of half a round trip, and 1445.5446 and 1460 ms.
+        self.assertEqual(found["rc3_cubic_reno_1g_max_difference_pct"], 0.9931)
+        self.assertEqual(found["cubic_reno_1g_max_difference_pct"], 0)
+        self.assertIn(b"<svg", found["figure-1.svg"])
+        self.assertTrue(found["figure-1.pdf"].startswith(b"%PDF"))
+
+
+def responses(cases, seeds=(11, 12), **columns):
+    """Returns the runs of cases, whose median slowdowns are given, of each seed."""
+    sizes = ("", "size.<= 10kB.", "size.<= 1MB.", "size.> 1MB.")
+    means = {f"{size}slowdown_p{share}": None for size in sizes for share in (50, 99)}
+    link = dict.fromkeys(("goodput_mbit", "delay_p50_ms", "delay_p95_ms", "drops_anywhere", "flows_unfinished",
+                          "bundle.near -> far.box_queue_ms", "bundle.near -> far.open_share"), 1.0)
+    return [{"run": f"{axes} {seed}", **axes, "seed": seed} | means | link | dict.fromkeys(means, median) | columns
+            for axes, median in cases for seed in seeds]
+
+
+class Sites(unittest.TestCase):
+    """Bundler's experiments in the simulator and on kernel TCP."""
+
+    def test_medians_under_each_algorithm_of_the_hosts_are_recorded(self):
+        medians = {"reno": (1.5, 1.2), "cubic": (1.6, 1.1), "bbr": (2.5, 1.0)}
+        cases = [({"hosts": hosts, "case": case}, median) for hosts, both in medians.items()
+                 for case, median in zip(("status_quo", "bundler"), both)]
+        found = evaluate("bundler/endhost-cc.py", {"runs": responses(cases)}, {"runs": responses(cases)})
+        for prefix in ("", "kernel_"):
+            self.assertEqual(found[f"{prefix}median_status_quo_bbr"], 2.5)
+            self.assertEqual(found[f"{prefix}median_bundler_cubic"], 1.1)
+            self.assertEqual((found[f"{prefix}reduction_reno_pct"], found[f"{prefix}reduction_reno_pct_verdict"]),
+                             (20.0, "met"))
+            self.assertEqual(found[f"{prefix}reduction_bbr_pct"], 60.0)
+
+    def test_medians_under_each_algorithm_of_the_sendbox_are_recorded(self):
+        medians = {"status_quo": 1.8, "copa": 1.1, "basic": 1.2, "bbr": 1.9, "bundler": 1.15, "autorate": 1.05}
+        cases = [({"case": case}, median) for case, median in medians.items()]
+        found = evaluate("bundler/sendbox-cc.py", {"runs": responses(cases[:4])}, {"runs": responses(cases)})
+        self.assertEqual([found[f"{prefix}median_basic"] for prefix in ("", "kernel_")], [1.2, 1.2])
+        self.assertEqual(found["kernel_median_bbr"], 1.9)
+        self.assertNotIn("kernel_median_bundler", found)
+
+    def test_both_of_two_bundles_benefit(self):
+        def runs(splits, larger):
+            return [{"run": f"{split} {case} 11", "split": split, "case": case, "seed": 11, "goodput_mbit": 90.0,
+                     "delay_p50_ms": 8.0, "delay_p95_ms": 18.0}
+                    | {f"workload.web{number}.slowdown_p{share}": median + number / 10 if number <= split.count(":") + 1
+                       else None for number in (1, 2, 3) for share in (50, 99)}
+                    for split in splits for case, median in (("status_quo", 2.4), ("copa", larger), ("basic", 1.3))]
+
+        simulated = runs(("1:1", "2:1", "1:1:1"), 1.2)
+        bundles = [{"run": run["run"], "bundle": f"near{number} -> far{number}", "time_ns": second * 10**9, "mode": 1,
+                    "limit_mbit": 40.0, "waiting_bytes": 5000} for run in simulated for number in (1, 2, 3)
+                   for second in range(5, 9)]
+        found = evaluate("bundler/two.py", {"runs": runs(("1:1", "2:1"), 2.25)},
+                         {"runs": simulated, "bundles": bundles})
+        self.assertEqual((found["median_2_1_copa_1"], found["both_benefit_verdict"]), (1.3, "met"))
+        self.assertEqual(found["median_2_1_max"], 1.5)
+        self.assertEqual((found["kernel_median_2_1_copa_2"], found["kernel_median_2_1_status_quo_2"]), (2.45, 2.6))
+        self.assertEqual((found["kernel_both_benefit"], found["kernel_two_median_max"]), (True, 2.45))
 
 
 class Example(unittest.TestCase):
