@@ -113,7 +113,7 @@ def evaluate(script, tables, simulated=None, files=()):
         folder = pathlib.Path(folder)
         both = {"linux": tables, "sim": simulated or {}}
         for datapath, name, rows in ((datapath, *table) for datapath in both for table in both[datapath].items()):
-            path = folder / datapath / ("runs" if name == "runs" else f"{name}/{name}")
+            path = folder / datapath / (name if name in ("runs", "flows", "flows/flows") else f"{name}/{name}")
             path.parent.mkdir(parents=True, exist_ok=True)
             polars.DataFrame(rows, infer_schema_length=None).write_parquet(path.with_suffix(".parquet"))
         about = {"name": "test", "title": "test", "source": "test", "quick": False, "provenance": {},
@@ -204,7 +204,7 @@ class CompletionTimes(unittest.TestCase):
                 for setup, factor in stretch.items() for sender in rates]
         flows = [{"run": run["run"], "bytes": size, "took_ms": run["stretch"] * (size / rates[run["sender"]] + more)}
                  for run in runs for size in SIZES for more in (-1, 0, 3)]
-        found = evaluate("rc3/fct.py", {"runs": runs, "flows": flows}, {"runs": simulated},
+        found = evaluate("rc3/fct.py", {"runs": runs, "flows/flows": flows}, {"runs": simulated},
                          [f"figure-1.{kind}" for kind in ("svg", "pdf")])
         ends = [found[f"fct_1460000_1g_by10_udp{suffix}_ms"] for suffix in ("", "_min", "_max")]
         self.assertEqual(ends, [1470.0, 1469.0, 1473.0])
@@ -247,6 +247,28 @@ class Sites(unittest.TestCase):
         self.assertEqual([found[f"{prefix}median_basic"] for prefix in ("", "kernel_")], [1.2, 1.2])
         self.assertEqual(found["kernel_median_bbr"], 1.9)
         self.assertNotIn("kernel_median_bundler", found)
+
+    def test_the_timeline_has_the_queue_in_pass_through_mode_by_both_rules(self):
+        def tables(entries):
+            """Returns the tables of cases that enter pass-through mode at a time, and leave it at 125 s."""
+            runs = [{"run": case, "third": "cbr", "case": case, "seed": 11} for case in entries]
+            flows = [{"run": case, "workload": "web", "bytes": 1000, "start_s": start, "completion_ms": 10.0,
+                      "slowdown": 2.0 if case == "status_quo" else 1.5}
+                     for case in entries for start in (30.0, 90.0, 150.0)]
+            samples = [{"run": case, "time_ns": second * 10**9, "mode": 2 if entry and entry <= second < 125 else 1,
+                        "limit_mbit": 80.0, "waiting_bytes": 100_000 if second < 119 else 700_000,
+                        "received_mbit": 80.0, "capacity_mbit": 96.0, "rtt_ms": 60.0, "min_rtt_ms": 50.0}
+                       for case, entry in entries.items() for second in range(180)]
+            changes = [{"run": case, "time_s": time_s, "mode": mode} for case, entry in entries.items() if entry
+                       for time_s, mode in ((0.0, "delay"), (float(entry), "passing"), (125.0, "delay"))]
+            return {"runs": runs, "flows": flows, "bundles": samples, "bundle_changes": changes}
+
+        found = evaluate("bundler/timeline.py", tables({"copa": 63, "paper": 100}),
+                         tables({"status_quo": None, "copa": 63, "basic": 64, "paper": 61}))
+        keys = ("detect", "paper_detect", "kernel_detect", "kernel_paper_detect", "resume")
+        self.assertEqual([found[f"{key}_s"] for key in keys], [3.0, 1.0, 3.0, 40.0, 5.0])
+        # 56 samples of 10 ms and one of 70 ms, and 19 of 10 ms and one of 70 ms.
+        self.assertEqual((found["kernel_passing_queue_ms"], found["kernel_paper_passing_queue_ms"]), (11.0526, 13.0))
 
     def test_both_of_two_bundles_benefit(self):
         def runs(splits, larger):
