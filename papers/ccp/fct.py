@@ -6,7 +6,7 @@
 # source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.1.2, figure 11"
 # takes = "two hours (a minute of it simulated); two and a half minutes with --quick"
 # keep = ["flows"]
-# vs = "control"
+# agents = "control"
 # ///
 import polars as pl
 
@@ -49,7 +49,7 @@ paper = Paper(
         "in the paper.",
         "Kernel TCP runs over ccplane's emulator instead of Mahimahi, both ends on this machine, with this host's kernel "
         "instead of Linux 4.14. In the simulator, its transport stands for the kernel's TCP.",
-        "The paper's Reno is portus' own. It is measured if the command names an agent that has it (`--vs`). ccplane's Reno "
+        "The paper's Reno is portus' own. It is measured if the command names an agent that has it. ccplane's Reno "
         "with `split=agent` is always shown."])
 tables = {on: paper.flows(on, columns=["list", "control", "bytes", "completion_ms"]) for on in ("linux", "sim")}
 tables = {on: flows.with_columns(pl.col("list").cast(pl.Int64)) for on, flows in tables.items() if len(flows)}

@@ -6,7 +6,7 @@
 # source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 7.1.1, figures 9 and 10"
 # takes = "11 hours, which may be interrupted (three minutes with --datapath sim); three minutes with --quick"
 # keep = ["bins"]
-# vs = "contenders"
+# agents = "contenders"
 # ///
 import numpy as np
 import polars as pl
@@ -55,7 +55,7 @@ paper = Paper(
         "The cellular link is generated, with the statistics of recorded links, instead of the paper's recording of "
         "Verizon's LTE. Mahimahi limits the ACKs by a trace, too: this is the link `cell_acks`. On the other links ACKs are "
         "delayed but not limited in rate.",
-        "The paper's Reno and Cubic are portus' own. They are measured if the command names an agent that has them (`--vs`). "
+        "The paper's Reno and Cubic are portus' own. They are measured if the command names an agent that has them. "
         "ccplane's Reno and Cubic with `split=agent` are always shown: their program only measures, and the agent computes "
         "every window. Detection of losses and proportional rate reduction remain in the transport."])
 

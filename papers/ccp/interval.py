@@ -5,7 +5,7 @@
 # title = "A single flow over loopback: native, a report for every ACK, a report every 10 ms"
 # source = "Narayan et al., Restructuring Endpoint Congestion Control, SIGCOMM 2018, section 2.2, table 1"
 # takes = "10 minutes; half a minute with --quick"
-# vs = "contenders"
+# agents = "contenders"
 # ///
 import numpy as np
 
@@ -28,8 +28,8 @@ paper = Paper(
     deviations=[
         "Memory-to-memory senders and receivers of ccplane instead of iperf; a receiver is woken once per megabyte, under "
         "every contender. This machine and its kernel instead of the paper's four cores of 2.8 GHz and Linux 4.14.",
-        "The paper's Reno is portus' own, in another process. It is measured if the command names an agent that has it "
-        "(`--vs`). ccplane's Reno with `split=agent` in a thread is always shown."])
+        "The paper's Reno is portus' own, in another process. It is measured if the command names an agent that has it. "
+        "ccplane's Reno with `split=agent` in a thread is always shown."])
 turns = Turns(paper)
 others = agents(turns.runs["contender"], "reno").items()
 contenders = CONTENDERS + tuple((name, f"agent{suffix}", name, None) for name, suffix in others)

@@ -10,6 +10,11 @@ use clap::{Args, ValueEnum};
 pub struct PaperArgs {
     /// Name of the experiment, the script of your own (`mine.py`; docs/papers.md), or `list`.
     pub name: String,
+    /// Algorithms of agents in other processes to measure as well on kernel TCP, such as
+    /// `reno@ccp:/tmp/ccp/portus`: for experiments whose algorithms the paper's authors published as
+    /// an agent (docs/papers.md).
+    #[arg(value_name = "AGENT")]
+    pub agents: Vec<Contender>,
     /// Make fewer and shorter runs, in less than two minutes: a check that the experiment works,
     /// not results to quote.
     #[arg(long)]
@@ -21,11 +26,6 @@ pub struct PaperArgs {
     /// first answer in less time. The same command with a higher number continues from there.
     #[arg(long, value_name = "N")]
     pub repeats: Option<usize>,
-    /// Algorithms of agents in other processes to measure as well on kernel TCP, separated by
-    /// commas, such as `reno@ccp:/tmp/ccp/portus`: for experiments whose algorithms the paper's
-    /// authors published as an agent (docs/papers.md).
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub vs: Vec<Contender>,
     /// Reuse cached parts from other builds of ccplane as well: for a long experiment that spans
     /// code changes which cannot affect its results. Only for experiments with a program of their
     /// own: the runs of a sweep depend on behaviour, not on builds.

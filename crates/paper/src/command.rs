@@ -87,7 +87,7 @@ fn of(
         datapath,
         threads: program::threads()?,
         repeats: args.repeats,
-        vs: args.vs.clone(),
+        agents: args.agents.clone(),
         any_build: args.any_build,
         directory,
         force: args.force,

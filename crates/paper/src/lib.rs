@@ -97,7 +97,7 @@ pub struct Options {
     /// with more repeats continues from there.
     pub repeats: Option<usize>,
     /// Algorithms of agents in other processes to measure as well, on kernel TCP.
-    pub vs: Vec<Contender>,
+    pub agents: Vec<Contender>,
     /// Reuses cached parts of other builds of the program. For code changes that cannot affect
     /// them.
     pub any_build: bool,
@@ -206,7 +206,7 @@ impl Experiment<'_> {
         progress: &dyn Progress,
     ) -> Result<Outcome, Failure> {
         self.check_agents(options)?;
-        find_agents(&options.vs)?;
+        find_agents(&options.agents)?;
         self.check(options).map_err(failure)?;
         match self.run {
             Run::Script(script) => script.run(options, registry, progress),
@@ -216,16 +216,16 @@ impl Experiment<'_> {
         }
     }
 
-    /// Checks that the experiment can measure the contenders of `--vs`: algorithms of agents, on
+    /// Checks that the experiment can measure the contenders of the command: algorithms of agents, on
     /// kernel TCP.
     fn check_agents(&self, options: &Options) -> Result<(), Failure> {
-        let Some(first) = options.vs.first() else {
+        let Some(first) = options.agents.first() else {
             return Ok(());
         };
         let refuse = |what, hint| Err(Failure::text(FailureKind::Usage, what).hint(hint));
-        if let Some(here) = options.vs.iter().find(|one| one.agent().is_none()) {
+        if let Some(here) = options.agents.iter().find(|one| one.agent().is_none()) {
             return refuse(
-                format!("--vs {here} does not name an agent"),
+                format!("`{here}` does not name an agent"),
                 "give algorithms of agents, such as reno@ccp:/tmp/ccp/portus".to_owned(),
             );
         }
@@ -236,14 +236,17 @@ impl Experiment<'_> {
         if !takes(self) {
             let known: Vec<&str> = all().filter(|one| takes(one)).map(|one| one.name).collect();
             return refuse(
-                format!("`{}` does not take --vs", self.name),
-                format!("remove it; these experiments take it: {}", known.join(", ")),
+                format!("`{}` does not take agents", self.name),
+                format!(
+                    "remove them; these experiments take agents: {}",
+                    known.join(", ")
+                ),
             );
         }
         if options.datapath == Some(Datapath::Sim) {
             return refuse(
-                format!("--vs {first}: agents in other processes run on kernel TCP only"),
-                "remove --datapath sim, or --vs".to_owned(),
+                format!("`{first}`: agents in other processes run on kernel TCP only"),
+                "remove --datapath sim, or the agent".to_owned(),
             );
         }
         Ok(())
@@ -314,7 +317,7 @@ mod tests {
             datapath,
             threads: 1,
             repeats: Some(repeats),
-            vs: Vec::new(),
+            agents: Vec::new(),
             any_build: false,
             directory: PathBuf::new(),
             force: false,
@@ -349,13 +352,13 @@ mod tests {
 
     #[test]
     fn agents_are_for_experiments_that_take_them_on_kernel_tcp() {
-        let refused = |name: &str, vs: &str, datapath| {
+        let refused = |name: &str, agent: &str, datapath| {
             let options = Options {
                 quick: true,
                 datapath,
                 threads: 1,
                 repeats: None,
-                vs: vec![vs.parse().unwrap()],
+                agents: vec![agent.parse().unwrap()],
                 any_build: false,
                 directory: PathBuf::new(),
                 force: false,
@@ -375,9 +378,9 @@ mod tests {
         let sim = refused("ccp-fidelity", portus, Some(Datapath::Sim));
         assert!(sim.contains("kernel TCP only"), "{sim}");
         let other = refused("ccp-incast", portus, None);
-        assert!(other.contains("does not take --vs"), "{other}");
+        assert!(other.contains("does not take agents"), "{other}");
         let together = refused("ccp", portus, None);
-        assert!(together.contains("does not take --vs"), "{together}");
+        assert!(together.contains("does not take agents"), "{together}");
         let here = refused("ccp-fct", "cubic", None);
         assert!(here.contains("does not name an agent"), "{here}");
     }
@@ -390,7 +393,7 @@ mod tests {
             datapath: None,
             threads: 1,
             repeats: None,
-            vs: Vec::new(),
+            agents: Vec::new(),
             any_build: false,
             directory: directory.clone(),
             force: false,
@@ -419,7 +422,7 @@ mod tests {
             datapath: Some(Datapath::Sim),
             threads: 1,
             repeats: None,
-            vs: Vec::new(),
+            agents: Vec::new(),
             any_build: false,
             directory: directory.clone(),
             force,

@@ -65,7 +65,12 @@ fn interval(
     let turns = Turns {
         place: "loopback",
         flows: &[1],
-        contenders: &[with_reports("reno"), agent_only.into(), options.vs.clone()].concat(),
+        contenders: &[
+            with_reports("reno"),
+            agent_only.into(),
+            options.agents.clone(),
+        ]
+        .concat(),
         rounds: options.repeats(ROUNDS, 3),
         length: Duration::from_secs(if options.quick { 1 } else { 10 }),
         low_priority_agent: false,

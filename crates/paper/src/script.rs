@@ -71,7 +71,7 @@ struct About {
     keep: Vec<String>,
     /// Axis of the sweep on kernel TCP to which algorithms of agents are added, `contenders` of the
     /// grid or an axis of the cases. Without it the script does not evaluate any.
-    vs: Option<String>,
+    agents: Option<String>,
 }
 
 macro_rules! embedded {
@@ -253,13 +253,13 @@ impl Script {
 
     /// Returns true if the script evaluates algorithms of agents in other processes.
     pub(crate) fn takes_agents(&self) -> bool {
-        self.about.vs.is_some() && self.on.contains(&Datapath::Linux)
+        self.about.agents.is_some() && self.on.contains(&Datapath::Linux)
     }
 
     /// Returns the text of a sweep with the algorithms of agents added on kernel TCP.
     fn sweep_text(&self, on: Datapath, sweep: &SweepText, options: &Options) -> SweepText {
-        let text = match &self.about.vs {
-            Some(axis) if on == Datapath::Linux => with_agents(&sweep.text, axis, &options.vs),
+        let text = match &self.about.agents {
+            Some(axis) if on == Datapath::Linux => with_agents(&sweep.text, axis, &options.agents),
             _ => sweep.text.clone(),
         };
         SweepText {
@@ -498,7 +498,7 @@ mod tests {
         let names: Vec<String> = agents.iter().map(Contender::to_string).collect();
         let mut taking = 0;
         for script in embedded().iter().filter(|script| script.takes_agents()) {
-            let axis = script.about.vs.as_deref().unwrap();
+            let axis = script.about.agents.as_deref().unwrap();
             for (on, sweep) in &script.sweeps {
                 taking += usize::from(*on == Datapath::Linux);
                 let points = |text: String| {

@@ -121,7 +121,7 @@ mod tests {
     fn parts_are_full_or_quick_as_the_whole() {
         for quick in [false, true] {
             let options = Options {
-                vs: Vec::new(),
+                agents: Vec::new(),
                 quick,
                 datapath: None,
                 threads: 1,
