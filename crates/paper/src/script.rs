@@ -402,7 +402,7 @@ fn with_agents(text: &str, axis: &str, agents: &[Contender]) -> String {
     if agents.is_empty() {
         return text.to_owned();
     }
-    let names = agents.iter().map(|agent| toml_string(&agent.to_string()));
+    let names = agents.iter().map(|agent| toml_string(agent.to_string()));
     if axis == "contenders" {
         let names: Vec<String> = names.collect();
         let list = format!("{CONTENDERS_START}{}, ", names.join(", "));
