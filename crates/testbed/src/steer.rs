@@ -110,7 +110,7 @@ enum CallbackExecutor {
 impl SteeredAlgorithm {
     /// Registers the algorithm of a contender like [`start`](Self::start), in the agent that the
     /// contender names, or else in `agent`, or else in this process. `behind` applies to a thread
-    /// of this process, as in [`start_at`](Self::start_at). Returns `None` for a congestion control
+    /// of this process, as in `start_at`. Returns `None` for a congestion control
     /// of the datapath itself.
     pub fn start_contender(
         contender: &Contender,
