@@ -30,6 +30,9 @@ const TAP_BUFFER_BYTES: usize = 64 << 20;
 /// sequence number of TCP.
 const HEADER_BYTES: usize = 14 + 60 + 8;
 const ETHERNET_HEADER_BYTES: usize = 14;
+/// Packets that a tap records: 192 MB, and a minute and a half of full-sized packets at 1 Gbit/s.
+/// With more a long run takes the machine's memory; with fewer its record is incomplete.
+const RECORD_PACKETS_MAX: usize = 8_000_000;
 /// Packets per system call.
 const BATCH_PACKETS: usize = 64;
 /// Longest time before the end of the run is noticed.
@@ -41,7 +44,7 @@ const SEARCH_PACKETS_MAX: usize = 65_536;
 /// A running record of a link.
 pub(crate) struct LinkTap {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<io::Result<[Vec<TapPacket>; 2]>>>,
+    thread: Option<JoinHandle<io::Result<[TapRecord; 2]>>>,
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, ns.
     clock_offset_ns: u64,
 }
@@ -54,6 +57,23 @@ struct TapPacket {
     key: u64,
     /// Length of the IP packet.
     bytes: u32,
+}
+
+/// Packets at a tap, in the order of their arrival there.
+#[derive(Debug, Default)]
+struct TapRecord {
+    packets: Vec<TapPacket>,
+    /// Packets without a timestamp, and those beyond [`RECORD_PACKETS_MAX`].
+    lost: u64,
+}
+
+impl TapRecord {
+    fn add(&mut self, packet: Option<TapPacket>) {
+        match packet {
+            Some(packet) if self.packets.len() < RECORD_PACKETS_MAX => self.packets.push(packet),
+            _ => self.lost += 1,
+        }
+    }
 }
 
 /// A packet that crossed the link.
@@ -73,9 +93,9 @@ pub(crate) struct LinkPacket {
 pub(crate) struct TapReport {
     /// Packets in the order of their departure.
     pub packets: Vec<LinkPacket>,
-    /// Packets that arrived and did not depart.
+    /// Packets that arrived and were overtaken.
     pub drops: u64,
-    /// Departures without an arrival: packets that a tap lost.
+    /// Departures without an arrival, and packets that a tap saw without recording them.
     pub unmatched: u64,
 }
 
@@ -132,22 +152,24 @@ impl Drop for LinkTap {
 }
 
 /// Reads both taps until `stop` is set and nothing is left.
-fn read_all(taps: &[OwnedFd; 2], stop: &AtomicBool) -> io::Result<[Vec<TapPacket>; 2]> {
+fn read_all(taps: &[OwnedFd; 2], stop: &AtomicBool) -> io::Result<[TapRecord; 2]> {
     // Without the privilege it runs at normal priority; the buffers hold some time.
     let _ = ccplane_host::raise_priority();
-    let mut packets = [Vec::new(), Vec::new()];
+    let mut records = [TapRecord::default(), TapRecord::default()];
     let mut buffers = vec![[0; HEADER_BYTES]; BATCH_PACKETS];
+    let space = nix::cmsg_space!(TimeSpec);
+    let mut headers = MultiHeaders::preallocate(BATCH_PACKETS, Some(space));
     loop {
         // Read before the taps: what arrived before the stop is not missed.
         let last = stop.load(Ordering::Relaxed);
         let mut found = false;
-        for (tap, packets) in taps.iter().zip(&mut packets) {
-            while read_batch(tap, &mut buffers, packets)? {
+        for (tap, record) in taps.iter().zip(&mut records) {
+            while read_batch(tap, &mut buffers, &mut headers, record)? {
                 found = true;
             }
         }
         if last {
-            return Ok(packets);
+            return Ok(records);
         }
         if !found {
             let mut waiting = taps
@@ -165,48 +187,42 @@ fn read_all(taps: &[OwnedFd; 2], stop: &AtomicBool) -> io::Result<[Vec<TapPacket
 fn read_batch(
     tap: &OwnedFd,
     buffers: &mut [[u8; HEADER_BYTES]],
-    packets: &mut Vec<TapPacket>,
+    headers: &mut MultiHeaders<SockaddrStorage>,
+    record: &mut TapRecord,
 ) -> io::Result<bool> {
-    let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(
-        buffers.len(),
-        Some(nix::cmsg_space!(TimeSpec)),
-    );
-    let mut heads: Vec<(usize, u64)> = Vec::with_capacity(buffers.len());
+    // Timestamp, if there is one, and length of each packet.
+    let mut seen = [(None, 0); BATCH_PACKETS];
+    let mut count = 0;
     {
-        let mut slices: Vec<[IoSliceMut<'_>; 1]> = buffers
-            .iter_mut()
-            .map(|buffer| [IoSliceMut::new(buffer)])
-            .collect();
+        let mut free = buffers.iter_mut();
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH_PACKETS] =
+            std::array::from_fn(|_| [IoSliceMut::new(free.next().map_or(&mut [], |one| one))]);
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
-        let received = recvmmsg(
-            tap.as_raw_fd(),
-            &mut headers,
-            slices.iter_mut(),
-            flags,
-            None,
-        );
-        let received = match received {
+        let received = match recvmmsg(tap.as_raw_fd(), headers, &mut slices, flags, None) {
             Ok(received) => received,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(false),
             // The interface is gone with its namespace.
             Err(Errno::ENETDOWN) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        for message in received {
+        for (message, seen) in received.zip(&mut seen) {
             let stamp = message.cmsgs().ok().and_then(|mut controls| {
                 controls.find_map(|control| match control {
                     ControlMessageOwned::ScmTimestampns(at) => Some(nanoseconds(at)),
                     _ => None,
                 })
             });
-            heads.push((message.bytes, stamp.unwrap_or(0)));
+            *seen = (stamp, message.bytes);
+            count += 1;
         }
     }
-    for ((bytes, at_ns), head) in heads.iter().zip(buffers.iter()) {
+    for ((stamp, bytes), head) in seen[..count].iter().zip(buffers.iter()) {
         let head = &head[..(*bytes).min(HEADER_BYTES)];
-        packets.extend(parse(head, *at_ns));
+        if let Some(packet) = parse(head, stamp.unwrap_or(0)) {
+            record.add(stamp.map(|_| packet));
+        }
     }
-    Ok(!heads.is_empty())
+    Ok(count > 0)
 }
 
 /// Parses the headers of a frame; `None` unless it is IPv4 and not a later fragment.
@@ -230,10 +246,14 @@ fn parse(frame: &[u8], at_ns: u64) -> Option<TapPacket> {
 }
 
 /// Matches the packets of the two taps.
-fn matched([arrivals, departures]: &[Vec<TapPacket>; 2], clock_offset_ns: u64) -> TapReport {
-    let mut report = TapReport::default();
+fn matched([arrivals, departures]: &[TapRecord; 2], clock_offset_ns: u64) -> TapReport {
+    let mut report = TapReport {
+        unmatched: arrivals.lost + departures.lost,
+        ..TapReport::default()
+    };
+    let arrivals = &arrivals.packets;
     let mut next = 0;
-    for departure in departures {
+    for departure in &departures.packets {
         let waiting = arrivals.get(next..).unwrap_or_default();
         let mut waiting = waiting.iter().take(SEARCH_PACKETS_MAX);
         let Some(overtaken) = waiting.position(|arrival| arrival.key == departure.key) else {
@@ -282,11 +302,19 @@ mod tests {
 
     #[test]
     fn packets_are_matched_and_overtaken_ones_were_dropped() {
-        let at = |ns, id| parse(&frame(id, id), ns).unwrap();
-        let arrivals = vec![at(1_000, 1), at(1_010, 2), at(1_020, 3), at(1_030, 4)];
-        let departures = vec![at(1_100, 1), at(1_150, 9), at(1_200, 3)];
+        let record = |seen: &[(u64, u8)]| {
+            let mut record = TapRecord::default();
+            for (ns, id) in seen {
+                record.add(parse(&frame(*id, *id), *ns));
+            }
+            record
+        };
+        let arrivals = record(&[(1_000, 1), (1_010, 2), (1_020, 3), (1_030, 4)]);
+        let mut departures = record(&[(1_100, 1), (1_150, 9), (1_200, 3)]);
+        // A packet without a timestamp.
+        departures.add(None);
         let report = matched(&[arrivals, departures], 500);
-        assert_eq!((report.drops, report.unmatched), (1, 1));
+        assert_eq!((report.drops, report.unmatched), (1, 2));
         let packet = |arrived_ns, sojourn_ns| LinkPacket {
             arrived_ns,
             sojourn_ns,
