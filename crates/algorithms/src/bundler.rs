@@ -31,6 +31,7 @@ use crate::nimbus::{
     Capacity, DelayMode, Fourier, NimbusMode, PULSE_BAND_HALF_WIDTH_HZ, PULSE_SIZE, Reading,
     SAMPLE_INTERVAL, WINDOW_SAMPLES,
 };
+use crate::rules::Rules;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 use delay_law::RATE_BYTES_PER_SECOND_MIN;
@@ -192,19 +193,6 @@ const WINDOW_SEGMENTS_MIN: f64 = 10.0;
 /// Maximum rate, bytes/s, and maximum window, bytes: beyond every link.
 const RATE_BYTES_PER_SECOND_MAX: f64 = 1e15;
 
-/// Decision about the mode, and queue controller. Parameters next to it override its defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rules {
-    /// The response of cross traffic, and the constants that were tuned for it.
-    Extended,
-    /// Nimbus' η, and the paper's constants. Everything else is as in the default.
-    Paper,
-}
-
-impl Rules {
-    const WORDS: [(&str, Rules); 2] = [("extended", Rules::Extended), ("paper", Rules::Paper)];
-}
-
 /// Schedule of pulses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pulses {
@@ -216,6 +204,9 @@ enum Pulses {
 
 /// Bundler.
 pub struct Bundler {
+    /// Decision about the mode, and queue controller. By default the response of cross traffic
+    /// decides, with constants that were tuned for it. By the paper's rules Nimbus' η decides, with
+    /// the paper's constants. Everything else is equal.
     rules: Rules,
     delay_mode: DelayMode,
     pulses: Pulses,

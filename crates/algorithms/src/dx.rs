@@ -18,6 +18,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Rate};
 
+use crate::rules::Rules;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 use noise::{Noise, NoiseReport};
 use program::TRAIN_PACKETS;
@@ -85,20 +86,6 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         samples: parameters.choice("samples", samples, &Samples::WORDS)?,
         window: parameters.choice("window", WindowRounding::Fractional, &WindowRounding::WORDS)?,
     }))
-}
-
-/// Control law. Parameters given next to it override its defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rules {
-    /// The paper's rules and this crate's additions.
-    Extended,
-    /// The rules of slides 18 to 24. What the slides do not state is TCP's: slow start, and the
-    /// reaction to losses.
-    Paper,
-}
-
-impl Rules {
-    const WORDS: [(&str, Rules); 2] = [("extended", Rules::Extended), ("paper", Rules::Paper)];
 }
 
 /// Source of the queueing delay.
@@ -188,6 +175,8 @@ impl WindowRounding {
 
 #[derive(Debug)]
 struct Dx {
+    /// Control law. The paper's are the rules of slides 18 to 24. What the slides do not state is
+    /// TCP's: slow start, and the reaction to losses.
     rules: Rules,
     delay: Delay,
     headroom: Headroom,

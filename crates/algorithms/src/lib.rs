@@ -25,6 +25,7 @@ mod parameters;
 mod program_file;
 mod registry;
 mod reno;
+mod rules;
 mod slow_start;
 mod swift;
 mod timely;

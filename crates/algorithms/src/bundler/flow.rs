@@ -8,11 +8,12 @@ use super::delay_law::{self, BundleLaw};
 use super::election::{Election, Role};
 use super::pass_through::PassThrough;
 use super::path_estimate::{self, PathEstimate};
-use super::{Bundler, Pulses, Rules};
+use super::{Bundler, Pulses};
 use crate::nimbus::{
     CapacityEstimate, DelayInputs, DelayMode, Detector, ModeSwitch, NimbusMode, PULSE_SIZE, Pulse,
     SAMPLE_INTERVAL, Sample, WINDOW_SAMPLES,
 };
+use crate::rules::Rules;
 
 /// Time without an acknowledged byte after which the RTT is outdated, seconds; at least two RTTs.
 const RTT_EXPIRY_SECONDS: f64 = 0.25;

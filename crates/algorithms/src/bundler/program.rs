@@ -1,7 +1,7 @@
 //! The datapath program: measurements of each tick, the rate, and the queue controller of
 //! traffic-passing mode.
 
-use super::Rules;
+use crate::rules::Rules;
 
 /// Returns the program. With the paper's rules only the queue controller's α differs.
 pub(super) fn program(rules: Rules) -> String {

@@ -5,8 +5,9 @@
 //! `Report.base`. V = R·W/(W − 1) is the divisor of the decrease and has no variable. Delays are in
 //! ns, windows in bytes.
 
-use super::{Delay, Dx, Headroom, Rules, Samples, WindowRounding};
+use super::{Delay, Dx, Headroom, Samples, WindowRounding};
 use crate::loss_reduction::DELIVERED_BYTES;
+use crate::rules::Rules;
 
 /// Minimum window: one packet per 100 RTTs, as in this crate's Swift. A larger minimum fills the
 /// queue in an incast of as many flows as the path holds packets. A smaller one leaves a flow
