@@ -3,8 +3,10 @@
 //!
 //! The timestamps are taken in the kernel, so a thread that waits for a processor does not move
 //! them. Packets of the two taps are matched by IP identification, source port and sequence number.
-//! The queue is first-in, first-out: an arrival that is overtaken was dropped.
+//! The queue is first-in, first-out, but processors that enqueue at the same time may pass the first
+//! tap in another order.
 
+use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -93,7 +95,7 @@ pub(crate) struct LinkPacket {
 pub(crate) struct TapReport {
     /// Packets in the order of their departure.
     pub packets: Vec<LinkPacket>,
-    /// Packets that arrived and were overtaken.
+    /// Packets that arrived before one that departed, and did not depart.
     pub drops: u64,
     /// Departures without an arrival, and packets that a tap saw without recording them.
     pub unmatched: u64,
@@ -252,17 +254,25 @@ fn matched([arrivals, departures]: &[TapRecord; 2], clock_offset_ns: u64) -> Tap
         ..TapReport::default()
     };
     let arrivals = &arrivals.packets;
+    let mut overtaken: HashMap<u64, TapPacket> = HashMap::new();
     let mut next = 0;
     for departure in &departures.packets {
         let waiting = arrivals.get(next..).unwrap_or_default();
-        let mut waiting = waiting.iter().take(SEARCH_PACKETS_MAX);
-        let Some(overtaken) = waiting.position(|arrival| arrival.key == departure.key) else {
-            report.unmatched += 1;
-            continue;
+        let is_same = |arrival: &TapPacket| arrival.key == departure.key;
+        let arrival = match overtaken.remove(&departure.key) {
+            Some(arrival) => arrival,
+            None => match waiting.iter().take(SEARCH_PACKETS_MAX).position(is_same) {
+                Some(before) => {
+                    overtaken.extend(waiting[..before].iter().map(|one| (one.key, *one)));
+                    next += before + 1;
+                    waiting[before]
+                }
+                None => {
+                    report.unmatched += 1;
+                    continue;
+                }
+            },
         };
-        let arrival = &arrivals[next + overtaken];
-        report.drops += overtaken as u64;
-        next += overtaken + 1;
         report.packets.push(LinkPacket {
             arrived_ns: arrival.at_ns.saturating_sub(clock_offset_ns),
             sojourn_ns: departure.at_ns.saturating_sub(arrival.at_ns),
@@ -270,6 +280,7 @@ fn matched([arrivals, departures]: &[TapRecord; 2], clock_offset_ns: u64) -> Tap
             source_port: (departure.key >> 32) as u16,
         });
     }
+    report.drops = overtaken.len() as u64;
     report
 }
 
@@ -301,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_matched_and_overtaken_ones_were_dropped() {
+    fn packets_are_matched_and_those_that_did_not_depart_were_dropped() {
         let record = |seen: &[(u64, u8)]| {
             let mut record = TapRecord::default();
             for (ns, id) in seen {
@@ -309,8 +320,9 @@ mod tests {
             }
             record
         };
-        let arrivals = record(&[(1_000, 1), (1_010, 2), (1_020, 3), (1_030, 4)]);
-        let mut departures = record(&[(1_100, 1), (1_150, 9), (1_200, 3)]);
+        let arrivals = record(&[(1_000, 1), (1_010, 2), (1_015, 5), (1_020, 3), (1_030, 4)]);
+        // The second is dropped, the ninth has no arrival, and the third and the fifth change places.
+        let mut departures = record(&[(1_100, 1), (1_150, 9), (1_200, 3), (1_250, 5)]);
         // A packet without a timestamp.
         departures.add(None);
         let report = matched(&[arrivals, departures], 500);
@@ -321,7 +333,8 @@ mod tests {
             bytes: 1_500,
             source_port: 40_000,
         };
-        assert_eq!(report.packets, [packet(500, 100), packet(520, 180)]);
+        let expected = [packet(500, 100), packet(520, 180), packet(515, 235)];
+        assert_eq!(report.packets, expected);
     }
 
     #[test]

@@ -748,7 +748,7 @@ fn a_token_bucket_of_the_kernel_sends_at_its_rate() {
     let _turn = alone();
     let scenario = read(
         "contenders = [\"native:cubic\"]\nduration = \"1500ms\"\n[topology.dumbbell]\n\
-         rate = \"1gbit\"\nrtt = \"0ms\"\nqueue = \"droptail:250p\"\ntbf_burst = \"32kB\"\n\
+         rate = \"100mbit\"\nrtt = \"0ms\"\nqueue = \"droptail:250p\"\ntbf_burst = \"16kB\"\n\
          [[workload]]\nbulk = { flows = 2 }\n",
     );
     let layout = supported_layout(&scenario, TransportKind::Tcp).unwrap();
@@ -775,7 +775,7 @@ fn a_token_bucket_of_the_kernel_sends_at_its_rate() {
         report.drops,
         report.unmatched
     );
-    // 12 ms or more, in which the bucket may pass its burst of 2 % at once. The timestamps are the
+    // 120 ms or more, in which the bucket may pass its burst of 1 % at once. The timestamps are the
     // kernel's. A window without a queue or with a pause of the host is slower than the rate, so
     // the fastest one shows it.
     const WINDOW_PACKETS: usize = 1_000;
@@ -789,10 +789,11 @@ fn a_token_bucket_of_the_kernel_sends_at_its_rate() {
             ccplane_lab::metrics::mbits(bytes, ns)
         })
         .fold(0.0, f64::max);
-    assert!((970.0..1_040.0).contains(&fastest), "{fastest} Mbit/s");
-    // A full queue of 250 packets takes 3 ms.
+    assert!((97.0..104.0).contains(&fastest), "{fastest} Mbit/s");
+    // A full queue of 250 packets takes 30 ms.
     let longest = report.packets.iter().map(|packet| packet.sojourn_ns).max();
-    assert!(longest.is_some_and(|ns| ns > 1_000_000), "{longest:?} ns");
+    assert!(longest.is_some_and(|ns| ns > 10_000_000), "{longest:?} ns");
+    assert!(report.drops > 0 && report.unmatched * 1_000 < report.packets.len() as u64);
 }
 
 #[test]
