@@ -14,8 +14,8 @@ use clap_complete::engine::{
 };
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 
-use ccplane_lab::Contender;
 use ccplane_lab::scenario::shipped;
+use ccplane_lab::{AGENT_ADDRESS_STARTS, Contender};
 use ccplane_transport::Native;
 
 use crate::Registry;
@@ -165,14 +165,16 @@ impl ValueCompleter for NameCompleter {
 
 /// Completes the address of an agent: its scheme, and the path of its socket.
 fn complete_agent(address: &str) -> Vec<CompletionCandidate> {
-    for scheme in ["unix:", "ccp:"] {
+    let is_path = |start: &&str| !start.ends_with("//");
+    for start in AGENT_ADDRESS_STARTS.into_iter().filter(is_path) {
+        let scheme = start.trim_end_matches('/');
         if let Some(path) = address.strip_prefix(scheme).filter(|path| !path.is_empty()) {
             let sockets = PathCompleter::any().complete(OsStr::new(path));
             let sockets = sockets.into_iter();
             return sockets.map(|found| found.add_prefix(scheme)).collect();
         }
     }
-    let starts = ["unix:/", "ccp:/", "tls://"].into_iter();
+    let starts = AGENT_ADDRESS_STARTS.into_iter();
     let starts = starts.filter(|start| start.starts_with(address));
     starts.map(CompletionCandidate::new).collect()
 }

@@ -41,5 +41,5 @@ pub use error::Error;
 pub use progress::{NoProgress, Progress, ProgressStep};
 pub use resume::{ResumableBackend, program_file};
 pub use run::{Backend, PreparedRun, RunError, RunOptions, run, run_keeping};
-pub use scenario::{BadContender, Contender, suggestions};
+pub use scenario::{AGENT_ADDRESS_STARTS, BadContender, Contender, suggestions};
 pub use sim::Sim;

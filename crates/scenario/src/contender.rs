@@ -10,9 +10,9 @@ fn is_file(name: &str) -> bool {
     name.ends_with(".ccp") || name.ends_with(".py")
 }
 
-/// Starts of an agent's address. Paths are absolute, because the folder to which a relative one
-/// refers would depend on where the contender is written.
-const AGENT_ADDRESS_STARTS: [&str; 3] = ["unix:/", "ccp:/", "tls://"];
+/// Starts of an agent's address in a contender. Paths are absolute, because the folder to which a
+/// relative one refers would depend on where the contender is written.
+pub const AGENT_ADDRESS_STARTS: [&str; 3] = ["unix:/", "ccp:/", "tls://"];
 
 /// Congestion control that a run compares with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ pub enum BadContender {
 
 /// Splits `ALGORITHM@ADDRESS`, and returns `None` for a contender without an address. An `@` in a
 /// parameter or a path does not begin one.
-fn split_agent(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_agent(text: &str) -> Option<(&str, &str)> {
     let splits = || {
         let all = text.match_indices('@');
         all.filter_map(|(at, _)| Some((text.get(..at)?, text.get(at + 1..)?)))
@@ -199,8 +199,9 @@ fn split_agent(text: &str) -> Option<(&str, &str)> {
     // A misspelt address, such as one with a relative path. Without its address the contender is
     // plain, so that nothing else can be meant.
     let is_misspelt = |(name, address): &(&str, &str)| {
-        let scheme = address.split_once(':').map(|(scheme, _)| scheme);
-        !name.contains(['/', '=']) && matches!(scheme, Some("unix" | "ccp" | "tls"))
+        let schemes = AGENT_ADDRESS_STARTS.iter();
+        let mut schemes = schemes.filter_map(|start| start.split_inclusive(':').next());
+        !name.contains(['/', '=']) && schemes.any(|scheme| address.starts_with(scheme))
     };
     splits()
         .find(|(_, address)| is_address(address))

@@ -38,7 +38,7 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 
 pub use bundle::{BundleClass, BundleSettings};
 pub use cellular::Cellular;
-pub use contender::{BadContender, Contender};
+pub use contender::{AGENT_ADDRESS_STARTS, BadContender, Contender};
 pub use seeds::{BadSeeds, Seeds};
 pub use shipped::{GOLDEN_DIGESTS, shipped};
 pub use single_link::{Capacity, SingleLink};

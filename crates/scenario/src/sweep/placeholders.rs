@@ -1,5 +1,6 @@
 //! Placeholders in values: `{back}` is replaced by the point's value of the axis `back`.
 
+use crate::contender::split_agent;
 use crate::{SourceLocation, TomlNode, TomlTree};
 
 /// Returns the names of all placeholders in a value.
@@ -54,17 +55,14 @@ pub(super) fn fill(
 /// Removes the parameters of a contender that contain a placeholder: `./mine.ccp:back={back}`
 /// becomes `./mine.ccp`. The address of an agent is kept.
 pub(super) fn without_filled_parameters(contender: &str) -> String {
+    if let Some((algorithm, address)) = split_agent(contender) {
+        return format!("{}@{address}", without_filled_parameters(algorithm));
+    }
     let is_filled = |part: &str| split(part).any(|part| matches!(part, Part::Name(_)));
-    let begins_address = |part: &&str| {
-        let mut schemes = ["@unix", "@ccp", "@tls"].into_iter();
-        schemes.any(|scheme| part.ends_with(scheme))
-    };
-    let parts: Vec<&str> = contender.split(':').collect();
-    let address = parts.iter().position(begins_address).unwrap_or(parts.len());
+    let parts = contender.split(':');
     let kept: Vec<&str> = parts
-        .into_iter()
         .enumerate()
-        .filter(|(index, part)| *index == 0 || *index > address || !is_filled(part))
+        .filter(|(index, part)| *index == 0 || !is_filled(part))
         .map(|(_, part)| part)
         .collect();
     kept.join(":")
@@ -135,8 +133,8 @@ mod tests {
         let name = without_filled_parameters("./mine.ccp:back={back}:start=agent");
         assert_eq!(name, "./mine.ccp:start=agent");
         assert_eq!(without_filled_parameters("cubic"), "cubic");
-        let agent = "cubic:a=1@unix:/tmp/{agent}";
-        assert_eq!(without_filled_parameters(agent), agent);
+        let agent = without_filled_parameters("cubic:a={a}:b=1@unix:/tmp/{agent}");
+        assert_eq!(agent, "cubic:b=1@unix:/tmp/{agent}");
         let path = without_filled_parameters("./a@b.ccp:back={back}");
         assert_eq!(path, "./a@b.ccp");
         assert_eq!(without_filled_parameters("{name}:a=1"), "{name}:a=1");
