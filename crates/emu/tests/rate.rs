@@ -5,7 +5,7 @@ use std::io::IoSliceMut;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::thread;
-use std::time::Duration as StdDuration;
+use std::time::{Duration as StdDuration, Instant};
 
 use crate::common::{may_run, rate, sockets};
 use ccplane_emu::{EmuConfig, Emulator, LinkConfig, PathDirection, Timing};
@@ -37,11 +37,11 @@ fn arrival_secs(receiver: &UdpSocket) -> f64 {
     stamp.expect("asked for").as_secs_f64()
 }
 
-/// Returns the ratio of the duration of a burst to the expected one; `burst` packets are sent at
-/// once. All of them wait in the queue before the line gets its rate, so the sender cannot be too
-/// slow for it. The duration is that from an early part to the last part. Each is represented by its
-/// earliest packet relative to the line rate: a link that waits for a processor sends late and
-/// catches up, which says nothing about its rate.
+/// Returns the ratio of the duration of `packets` packets to the expected one. The sender passes
+/// `burst` of them at once to its kernel. All wait in the queue before the line gets its rate, so the
+/// sender cannot be too slow. The duration is measured between an early and the last tenth, each
+/// represented by its earliest packet relative to the line rate: a link that waits for a processor
+/// sends late and catches up, at an unchanged rate.
 fn duration_ratio(line: &str, packets: usize, burst: usize, timing: Timing) -> f64 {
     let config = EmuConfig {
         // 120 ms per packet.
@@ -63,7 +63,12 @@ fn duration_ratio(line: &str, packets: usize, burst: usize, timing: Timing) -> f
             .expect("the socket accepts the option");
     }
     let control = emulator.control();
+    let begun = Instant::now();
     while control.stats(PathDirection::Forward).arrived < packets as u64 {
+        assert!(
+            begun.elapsed() < StdDuration::from_secs(10),
+            "packets are missing"
+        );
         thread::sleep(StdDuration::from_millis(1));
     }
     control
