@@ -11,8 +11,8 @@ pub struct PaperArgs {
     /// Name of the experiment, the script of your own (`mine.py`; docs/papers.md), or `list`.
     pub name: String,
     /// Algorithms of agents in other processes to measure as well on kernel TCP, such as
-    /// `reno@ccp:/tmp/ccp/portus`: for experiments whose algorithms the paper's authors published as
-    /// an agent (docs/papers.md).
+    /// `reno@ccp:/tmp/ccp/portus`: for experiments whose algorithms the paper's authors published
+    /// as an agent (docs/papers.md).
     #[arg(value_name = "AGENT")]
     pub agents: Vec<Contender>,
     /// Make fewer and shorter runs, in less than two minutes: a check that the experiment works,

@@ -216,8 +216,8 @@ impl Experiment<'_> {
         }
     }
 
-    /// Checks that the experiment can measure the contenders of the command: algorithms of agents, on
-    /// kernel TCP.
+    /// Checks that the experiment can measure the contenders of the command: algorithms of agents,
+    /// on kernel TCP.
     fn check_agents(&self, options: &Options) -> Result<(), Failure> {
         let Some(first) = options.agents.first() else {
             return Ok(());

@@ -257,16 +257,28 @@ impl Script {
     }
 
     /// Returns the text of a sweep with the algorithms of agents added on kernel TCP.
-    fn sweep_text(&self, on: Datapath, sweep: &SweepText, options: &Options) -> SweepText {
+    fn sweep_text(
+        &self,
+        on: Datapath,
+        sweep: &SweepText,
+        options: &Options,
+    ) -> Result<SweepText, Failure> {
         let text = match &self.about.agents {
-            Some(axis) if on == Datapath::Linux => with_agents(&sweep.text, axis, &options.agents),
+            Some(axis) if on == Datapath::Linux => with_agents(&sweep.text, axis, &options.agents)
+                .ok_or_else(|| {
+                    let what = format!("{}: no axis `{axis}` for algorithms of agents", sweep.file);
+                    Failure::text(FailureKind::Usage, what).hint(format!(
+                        "the script's `agents` is `contenders`, if a line begins with \
+                         `{CONTENDERS_START}`, or the `axis` of a [[case]]"
+                    ))
+                })?,
             _ => sweep.text.clone(),
         };
-        SweepText {
+        Ok(SweepText {
             file: sweep.file.clone(),
             text,
             folder: sweep.folder.clone(),
-        }
+        })
     }
 
     /// Makes the missing runs, and runs the script.
@@ -285,7 +297,7 @@ impl Script {
         // case.
         let asked = |on: Datapath| on == Datapath::Sim || options.on(on);
         for (datapath, sweep) in self.sweeps.iter().filter(|(on, _)| asked(*on)) {
-            let mut sweep = self.sweep_text(*datapath, sweep, options).parse(size)?;
+            let mut sweep = self.sweep_text(*datapath, sweep, options)?.parse(size)?;
             if let Some(repeats) = options.repeats {
                 sweep.repeats = u32::try_from(repeats).ok();
             }
@@ -393,24 +405,29 @@ impl SweepText {
     }
 }
 
-/// Start of the grid's list of contenders.
-const CONTENDERS_START: &str = "\ncontenders = [";
+/// Start of the line of the grid's contenders.
+const CONTENDERS_START: &str = "contenders = [";
 
-/// Adds contenders to the text of a sweep: to the grid's `contenders`, or as cases of an axis,
-/// named like their contender.
-fn with_agents(text: &str, axis: &str, agents: &[Contender]) -> String {
+/// Adds contenders to the text of a sweep: to the grid's `contenders`, or as cases of an axis, which
+/// are named like their contender. Returns `None` if the text has no such axis.
+fn with_agents(text: &str, axis: &str, agents: &[Contender]) -> Option<String> {
     if agents.is_empty() {
-        return text.to_owned();
+        return Some(text.to_owned());
     }
     let names = agents.iter().map(|agent| toml_string(agent.to_string()));
     if axis == "contenders" {
         let names: Vec<String> = names.collect();
-        let list = format!("{CONTENDERS_START}{}, ", names.join(", "));
-        return text.replacen(CONTENDERS_START, &list, 1);
+        let is_start = |(at, _): &(usize, &str)| text[..*at].ends_with('\n');
+        let (at, _) = text.match_indices(CONTENDERS_START).find(is_start)?;
+        let (before, after) = text.split_at(at + CONTENDERS_START.len());
+        return Some(format!("{before}{}, {after}", names.join(", ")));
+    }
+    if !text.contains(&format!("axis = \"{axis}\"")) {
+        return None;
     }
     let cases = names
         .map(|name| format!("\n[[case]]\naxis = \"{axis}\"\nname = {name}\ncontender = {name}\n"));
-    text.to_owned() + &cases.collect::<String>()
+    Some(text.to_owned() + &cases.collect::<String>())
 }
 
 /// Parses the table `[tool.ccplane]` of a script's inline metadata.
@@ -512,14 +529,15 @@ mod tests {
                     let contender = |point| sweep.contender(point).unwrap().unwrap();
                     points.iter().map(contender).collect::<Vec<String>>()
                 };
-                let without = points(with_agents(&sweep.text, axis, &[]));
-                let with = points(with_agents(&sweep.text, axis, &agents));
+                let without = points(with_agents(&sweep.text, axis, &[]).unwrap());
+                let with = points(with_agents(&sweep.text, axis, &agents).unwrap());
                 let (added, old): (Vec<_>, Vec<_>) =
                     with.into_iter().partition(|name| names.contains(name));
                 assert_eq!(old, without, "{}", script.name);
                 for name in &names {
                     assert!(added.contains(name), "{}: {name}", script.name);
                 }
+                assert_eq!(with_agents(&sweep.text, "absent", &agents), None);
             }
         }
         assert_eq!(taking, 2);
