@@ -80,12 +80,8 @@ fn flows(source: &str, count: usize) -> Result<(ProgramTable, Vec<Flow<16>>), Er
     Ok((table, vec![flow; count]))
 }
 
-/// CPU time per ACK of one flow under a program, in the interpreter.
-pub(crate) fn interpreter_ns(source: &str) -> Result<f64, Error> {
-    ns_per_ack(source, 1)
-}
-
-fn ns_per_ack(source: &str, count: usize) -> Result<f64, Error> {
+/// Returns the CPU time per ACK of `count` flows under a program, in the interpreter.
+pub(crate) fn ns_per_ack(source: &str, count: usize) -> Result<f64, Error> {
     let (table, mut flows) = flows(source, count)?;
     let order = shuffled(count);
     let gap_ns = ACK_GAP.as_nanos();

@@ -5,7 +5,6 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::metrics;
-use ccplane_link::AgentAddress;
 use ccplane_units::Duration;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -85,6 +84,8 @@ pub struct Load {
     /// CPU use of an extra thread, in percent of one CPU, to match the agent of another run. It has
     /// low priority too.
     pub burn_percent: Option<f64>,
+    /// Process of the contender's agent, if it is not this one. Its CPU time counts as this one's.
+    pub agent_process: Option<Pid>,
 }
 
 impl Load {
@@ -96,6 +97,7 @@ impl Load {
             sample_interval: look_every,
             low_priority_agent: false,
             burn_percent: None,
+            agent_process: None,
         }
     }
 }
@@ -145,15 +147,6 @@ const ACK_PROGRAM: &str = "cong_control";
 /// saturated CPU take some milliseconds.
 const STALL_DIVISOR: u64 = 50;
 
-/// An algorithm of ccplane whose agent is another process.
-#[derive(Clone, Copy, Debug)]
-pub struct RemoteAgent<'a> {
-    /// Address of the agent.
-    pub address: &'a AgentAddress,
-    /// The agent's process. Its CPU time counts as this process's.
-    pub process: Pid,
-}
-
 /// Runs once, with all flows sending as fast as they can.
 pub fn one(
     ends: &TrafficEnds,
@@ -161,33 +154,8 @@ pub fn one(
     load: Load,
     registry: &Registry,
 ) -> Result<LoopbackRun, Error> {
-    one_with(ends, contender, load, registry, None)
-}
-
-/// Runs once like [`one`], with the algorithm in the agent's process if there is one. The agent has
-/// the contender's parameters already.
-pub fn one_with(
-    ends: &TrafficEnds,
-    contender: &Contender,
-    load: Load,
-    registry: &Registry,
-    agent: Option<RemoteAgent<'_>>,
-) -> Result<LoopbackRun, Error> {
-    let steered = match agent {
-        Some(agent) => {
-            let name = contender.algorithm();
-            Some(SteeredAlgorithm::start_remote(
-                agent.address,
-                name,
-                None,
-                0,
-            )?)
-        }
-        None => {
-            let behind = load.low_priority_agent;
-            SteeredAlgorithm::start_contender(contender, registry, None, 0, behind)?
-        }
-    };
+    let low_priority = load.low_priority_agent;
+    let steered = SteeredAlgorithm::start(contender, registry, None, 0, low_priority)?;
     let congestion = steered
         .as_ref()
         .map_or(contender.algorithm(), SteeredAlgorithm::kernel_name);
@@ -219,7 +187,7 @@ pub fn one_with(
     let reports = || steered.as_ref().map_or(0, SteeredAlgorithm::reports);
     let burner = load.burn_percent.map(Burner::start).transpose()?;
     let thread = steered.as_ref().map(SteeredAlgorithm::thread);
-    let agent_ns = || agent.map_or(0, |agent| other_process_ns(agent.process));
+    let agent_ns = || load.agent_process.map_or(0, other_process_ns);
     let (before, agent_before, reports_before, watch) = (
         Reading::now(thread),
         agent_ns(),

@@ -108,16 +108,17 @@ enum CallbackExecutor {
 }
 
 impl SteeredAlgorithm {
-    /// Registers the algorithm of a contender like [`start`](Self::start), in the agent that the
-    /// contender names, or else in `agent`, or else in this process. `behind` applies to a thread
-    /// of this process, as in `start_at`. Returns `None` for a congestion control
-    /// of the datapath itself.
-    pub fn start_contender(
+    /// Registers the algorithm of a contender with the kernel, and starts the thread of its
+    /// reports, which stores the first `keep` of them. The algorithm runs in the agent that the
+    /// contender names, or else in `agent`, or else in this thread, which then has low priority if
+    /// `low_priority` is set, for an algorithm with long computations. Returns `None` for a
+    /// congestion control of the datapath itself.
+    pub fn start(
         contender: &Contender,
         registry: &Registry,
         agent: Option<&AgentAddress>,
         keep: usize,
-        behind: bool,
+        low_priority: bool,
     ) -> Result<Option<SteeredAlgorithm>, Error> {
         if let Some(agent) = agent_of(contender, agent)? {
             let name = contender.agent_name();
@@ -125,32 +126,21 @@ impl SteeredAlgorithm {
         }
         match contender {
             Contender::Ccplane { name, parameters } => {
-                SteeredAlgorithm::start_at(registry, name, &read(parameters), keep, behind)
+                let parameters = read(parameters);
+                SteeredAlgorithm::start_here(registry, name, &parameters, keep, low_priority)
                     .map(Some)
             }
             Contender::Remote { .. } | Contender::Native { .. } => Ok(None),
         }
     }
 
-    /// Registers the algorithm with the kernel and starts its thread, which stores the first `keep`
-    /// reports.
-    pub fn start(
+    /// Registers an algorithm that runs in this process.
+    fn start_here(
         registry: &Registry,
         name: &str,
         parameters: &Parameters,
         keep: usize,
-    ) -> Result<SteeredAlgorithm, Error> {
-        SteeredAlgorithm::start_at(registry, name, parameters, keep, false)
-    }
-
-    /// Registers and starts like [`start`](Self::start). `behind`: the thread runs at low priority,
-    /// for an algorithm with long computations.
-    pub(crate) fn start_at(
-        registry: &Registry,
-        name: &str,
-        parameters: &Parameters,
-        keep: usize,
-        behind: bool,
+        low_priority: bool,
     ) -> Result<SteeredAlgorithm, Error> {
         let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         let algorithm = registry.by_name(name, parameters)?;
@@ -174,7 +164,7 @@ impl SteeredAlgorithm {
             by,
             RegistrationOptions::default(),
             keep,
-            behind,
+            low_priority,
         )
     }
 

@@ -126,7 +126,7 @@ fn one(
 ) -> Result<Seen, Error> {
     let ends = &path.ends;
     let inside = |error| BackendError::from_host(error, true);
-    let mut steered = SteeredAlgorithm::start_contender(contender, registry, None, 0, false)?;
+    let mut steered = SteeredAlgorithm::start(contender, registry, None, 0, false)?;
     let congestion = steered
         .as_ref()
         .map_or(contender.algorithm(), SteeredAlgorithm::kernel_name)

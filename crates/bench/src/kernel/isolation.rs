@@ -6,12 +6,12 @@
 use std::path::Path;
 
 use ccplane_algorithms::Registry;
+use ccplane_lab::Contender;
 use ccplane_lab::stats::Ratio;
 use ccplane_lang::ProgramFile;
-use ccplane_link::AgentAddress;
 use ccplane_report::wrap;
 use ccplane_testbed::ends::TrafficEnds;
-use ccplane_testbed::loopback::{Load, LoopbackRun, RemoteAgent, one_with};
+use ccplane_testbed::loopback::{self, Load, LoopbackRun};
 
 use super::{CPU, Condition};
 use crate::bpf_statistics::BpfStatistics;
@@ -50,7 +50,7 @@ pub(super) fn user_space(program: &Path) -> Result<UserSpace, Error> {
     let times = client::times(peer.path(), client::Waits::Sleeping, EXCHANGES)?;
     let [p50, p95, _] = percentiles_us(&times);
     Ok(UserSpace {
-        interpreter_ns: datapath::interpreter_ns(&source)?,
+        interpreter_ns: datapath::ns_per_ack(&source, 1)?,
         round_trip_us: [p50, p95],
     })
 }
@@ -64,27 +64,31 @@ pub(super) fn one(
     program: &Path,
 ) -> Result<LoopbackRun, Error> {
     let contender = who.contender();
-    let run = |registry: &Registry, agent| {
-        one_with(ends, &contender, load, registry, agent).map_err(Error::Lab)
-    };
-    match who {
-        Condition::Native | Condition::PerAck | Condition::Every10Ms => run(registry, None),
-        Condition::Program => run(&program_file(), None),
+    let run = match who {
+        Condition::Native | Condition::PerAck | Condition::Every10Ms => {
+            loopback::one(ends, &contender, load, registry)
+        }
+        Condition::Program => loopback::one(ends, &contender, load, &program_file()),
         Condition::ProgramTimed => {
             let _statistics = BpfStatistics::enable();
-            run(&program_file(), None)
+            loopback::one(ends, &contender, load, &program_file())
         }
         Condition::ProcessPerAck | Condition::ProcessEvery10Ms => {
-            let algorithm = contender.to_string();
-            let peer = Peer::run(program, "agent", ["--alg", &algorithm])?;
-            let address = AgentAddress::Unix(peer.path().to_owned());
-            let agent = RemoteAgent {
-                address: &address,
-                process: peer.process(),
+            let peer = Peer::run(program, "agent", ["--alg", &contender.to_string()])?;
+            // The agent has the parameters.
+            let remote = Contender::Remote {
+                name: contender.algorithm().to_owned(),
+                parameters: Vec::new(),
+                agent: format!("unix:{}", peer.path().display()),
             };
-            run(registry, Some(agent))
+            let load = Load {
+                agent_process: Some(peer.process()),
+                ..load
+            };
+            loopback::one(ends, &remote, load, registry)
         }
-    }
+    };
+    run.map_err(Error::Lab)
 }
 
 fn program_file() -> Registry {

@@ -31,8 +31,7 @@ impl RegisteredControls {
                 continue;
             }
             let keep = report_log::REPORTS_MAX;
-            let started =
-                SteeredAlgorithm::start_contender(contender, registry, agent, keep, false)?;
+            let started = SteeredAlgorithm::start(contender, registry, agent, keep, false)?;
             steered.extend(started.map(|started| (contender.clone(), started)));
         }
         Ok(RegisteredControls { steered })
