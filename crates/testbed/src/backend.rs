@@ -114,7 +114,7 @@ impl Backend for RealPackets {
 }
 
 /// The bottleneck of a run. Dropping it removes its namespaces and devices.
-enum TcpLink {
+enum RealLink {
     Emulated(Emulator),
     /// A token bucket of the kernel. The record ends before the namespaces.
     TokenBucket {
@@ -123,11 +123,11 @@ enum TcpLink {
     },
 }
 
-impl TcpLink {
+impl RealLink {
     fn ends(&self) -> TrafficEnds {
         match self {
-            TcpLink::Emulated(emulator) => TrafficEnds::of(emulator),
-            TcpLink::TokenBucket { pair, .. } => TrafficEnds {
+            RealLink::Emulated(emulator) => TrafficEnds::of(emulator),
+            RealLink::TokenBucket { pair, .. } => TrafficEnds {
                 sender: pair.ends.sender.clone(),
                 receiver: pair.ends.receiver.clone(),
                 address: pair.ends.address,
@@ -138,12 +138,12 @@ impl TcpLink {
     /// Removes the path and returns its record. `bpf`: BPF programs are loaded too.
     fn finish(self, bpf: bool) -> Result<LinkReport, Error> {
         match self {
-            TcpLink::Emulated(emulator) => {
+            RealLink::Emulated(emulator) => {
                 let report = emulator.finish();
                 let report = report.map_err(|error| BackendError::from_emulator(error, bpf))?;
                 Ok(LinkReport::Emulated(Box::new(report)))
             }
-            TcpLink::TokenBucket { tap, .. } => Ok(LinkReport::TokenBucket(tap.finish()?)),
+            RealLink::TokenBucket { tap, .. } => Ok(LinkReport::TokenBucket(tap.finish()?)),
         }
     }
 }
@@ -289,15 +289,15 @@ impl<'s> PreparedPath<'s> {
     }
 
     /// Creates the path of a run with this seed.
-    fn start_link(&self, seed: u64, bpf: bool) -> Result<TcpLink, Error> {
+    fn start_link(&self, seed: u64, bpf: bool) -> Result<RealLink, Error> {
         let Some(bucket) = self.layout.token_bucket() else {
             let emulator = Emulator::start(self.config(seed))
                 .map_err(|error| BackendError::from_emulator(error, bpf))?;
-            return Ok(TcpLink::Emulated(emulator));
+            return Ok(RealLink::Emulated(emulator));
         };
         let pair = wire::bridged(bucket)?;
         let tap = LinkTap::start(&pair.bridge, wire::BRIDGE_DEVICES)?;
-        Ok(TcpLink::TokenBucket { tap, pair })
+        Ok(RealLink::TokenBucket { tap, pair })
     }
 
     /// Returns the record of the link in the report.
@@ -332,7 +332,7 @@ impl<'s> PreparedPath<'s> {
         let plan = self.plan(contender, seed, &controls)?;
         let link = self.start_link(seed, bpf)?;
         let mut sites = match &link {
-            TcpLink::Emulated(emulator) => Sites::start(
+            RealLink::Emulated(emulator) => Sites::start(
                 emulator,
                 &self.layout,
                 self.scenario,
@@ -340,7 +340,7 @@ impl<'s> PreparedPath<'s> {
                 self.registry,
                 seed,
             )?,
-            TcpLink::TokenBucket { .. } => Sites::none(),
+            RealLink::TokenBucket { .. } => Sites::none(),
         };
         let ends = link.ends();
         // Only one algorithm can have its stamps: the contender, or else the first that wants any.
@@ -370,8 +370,8 @@ impl<'s> PreparedPath<'s> {
             }
         }
         let path = match &link {
-            TcpLink::Emulated(emulator) => RealPath::from(emulator),
-            TcpLink::TokenBucket { pair, .. } => {
+            RealLink::Emulated(emulator) => RealPath::from(emulator),
+            RealLink::TokenBucket { pair, .. } => {
                 RealPath::fixed(&pair.ends, self.layout.forward().line.mean_rate())
             }
         };
@@ -462,7 +462,7 @@ impl<'s> PreparedPath<'s> {
             look,
         )?;
         let (after, machine) = (Reading::now(None), watch.finish());
-        let report = TcpLink::Emulated(emulator).finish(false)?;
+        let report = RealLink::Emulated(emulator).finish(false)?;
         if progress.is_cancelled() {
             return Err(Error::Interrupted);
         }

@@ -115,9 +115,8 @@ pub fn routed(there: TokenBucket, back: Option<TokenBucket>) -> Result<RoutedPai
         .set_sysctl("net/ipv4/ip_forward", "1")
         .map_err(|error| BackendError::from_host(error, true))?;
     for (device, bucket) in [("wire2", Some(there)), ("wire1", back)] {
-        if let Some(TokenBucket { rate, burst, queue }) = bucket {
-            let (burst, queue) = (burst.to_string(), queue.to_string());
-            tc(&router, device, rate, &["burst", &burst, "limit", &queue])?;
+        if let Some(bucket) = bucket {
+            add_bucket(&router, device, bucket)?;
         }
     }
     Ok(RoutedPair {
@@ -174,6 +173,12 @@ fn tc(inside: &Namespace, device: &str, rate: Rate, size: &[&str]) -> Result<(),
     run(inside, "tc", &arguments)
 }
 
+fn add_bucket(inside: &Namespace, device: &str, bucket: TokenBucket) -> Result<(), Error> {
+    let (burst, queue) = (bucket.burst.to_string(), bucket.queue.to_string());
+    let size = ["burst", &burst, "limit", &queue];
+    tc(inside, device, bucket.rate, &size)
+}
+
 /// Devices of the bridge of a [`BridgedPair`], on the sender's and on the receiver's side.
 pub(crate) const BRIDGE_DEVICES: [&str; 2] = ["near0", "far0"];
 const BRIDGE: &str = "bridge0";
@@ -218,7 +223,12 @@ pub(crate) fn bridged(bucket: TokenBucket) -> Result<BridgedPair, Error> {
     for arguments in bridge_commands() {
         run_words(&pair.bridge, "ip", &arguments)?;
     }
-    run_words(&pair.bridge, "tc", &bucket_command(bucket))?;
+    let rate = with_ethernet_headers(bucket.rate);
+    add_bucket(
+        &pair.bridge,
+        BRIDGE_DEVICES[1],
+        TokenBucket { rate, ..bucket },
+    )?;
     Ok(pair)
 }
 
@@ -243,15 +253,11 @@ fn bridge_commands() -> Vec<String> {
     all
 }
 
-/// Returns the command of `tc` for the bucket. The kernel counts Ethernet headers, the scenario
-/// does not.
-fn bucket_command(bucket: TokenBucket) -> String {
-    let frame = u64::from(MTU) + ETHERNET_HEADER_BYTES;
-    let bits = u128::from(bucket.rate.bits_per_sec()) * u128::from(frame) / u128::from(MTU);
-    format!(
-        "qdisc add dev {} root tbf rate {bits}bit burst {} limit {}",
-        BRIDGE_DEVICES[1], bucket.burst, bucket.queue
-    )
+/// Converts a rate of full-sized IP packets to the rate of their frames, which the kernel counts.
+fn with_ethernet_headers(rate: Rate) -> Rate {
+    let (mtu, frame) = (u128::from(MTU), u128::from(queue_bytes(1)));
+    let bytes = u128::from(rate.bytes_per_sec()) * frame / mtu;
+    Rate::from_bytes_per_sec(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
 /// Returns the bytes of a queue of so many packets, as the kernel counts them.
@@ -298,16 +304,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_is_for_the_rate_of_ip_packets() {
-        let bucket = TokenBucket {
-            rate: Rate::from_bits_per_sec(1_000_000_000),
-            burst: 16_000,
-            queue: queue_bytes(250),
-        };
-        assert_eq!(
-            bucket_command(bucket),
-            "qdisc add dev far0 root tbf rate 1009333333bit burst 16000 limit 378500"
-        );
+    fn a_bucket_is_for_the_rate_and_the_queue_of_ip_packets() {
+        let rate = with_ethernet_headers(Rate::from_bits_per_sec(1_000_000_000));
+        assert_eq!(rate.bytes_per_sec(), 125_000_000 * 1_514 / 1_500);
+        assert_eq!(queue_bytes(250), 378_500);
+        let most = with_ethernet_headers(Rate::from_bytes_per_sec(u64::MAX));
+        assert_eq!(most.bytes_per_sec(), u64::MAX);
     }
 
     #[test]

@@ -564,6 +564,13 @@ mod tests {
                 TransportKind::Tcp,
                 "remove `reverse`",
             ),
+            (
+                format!(
+                    "{plain}\n[[event]]\nat = \"500ms\"\nlink = \"bottleneck\"\nrate = \"1mbit\""
+                ),
+                TransportKind::Tcp,
+                "remove [[event]]",
+            ),
         ] {
             let parts = with(&lines, over);
             assert!(
@@ -575,6 +582,16 @@ mod tests {
             "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\n\
              rate = \"1gbit\"\ntbf_burst = \"16kB\"\n{plain}\n[[workload]]\nbulk = {{}}\n"
         ));
+        let small = read(
+            "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\n\
+             rate = \"1gbit\"\ntbf_burst = \"1kB\"\nrtt = \"0ms\"\nqueue = \"droptail:250p\"\n\
+             [[workload]]\nbulk = {}\n",
+        );
+        let parts = unsupported(&small, TransportKind::Tcp);
+        assert!(
+            parts.len() == 1 && parts[0].contains("smaller than a packet"),
+            "{parts:?}"
+        );
         let layout = Layout::new(&scenario).unwrap();
         let bucket = layout.token_bucket().unwrap();
         assert_eq!((bucket.burst, bucket.queue), (16_000, 250 * 1_514));
