@@ -4,7 +4,8 @@
 //! Created with `ip` and `tc` (iproute2). The devices are removed with their namespaces.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::time::Duration as StdDuration;
 
 use ccplane_emu::{DEVICE_NAME, Emulator};
 use ccplane_host::Namespace;
@@ -223,6 +224,7 @@ pub(crate) fn bridged(bucket: TokenBucket) -> Result<BridgedPair, Error> {
     for arguments in bridge_commands() {
         run_words(&pair.bridge, "ip", &arguments)?;
     }
+    await_forwarding(&pair.ends)?;
     let rate = with_ethernet_headers(bucket.rate);
     add_bucket(
         &pair.bridge,
@@ -245,12 +247,44 @@ fn end_commands(device: &str, bridge: &str, address: IpAddr) -> [String; 4] {
 
 fn bridge_commands() -> Vec<String> {
     let mut all = vec![format!("link add {BRIDGE} type bridge")];
-    for device in BRIDGE_DEVICES {
-        all.push(format!("link set {device} master {BRIDGE}"));
-        all.push(format!("link set {device} up"));
-    }
     all.push(format!("link set {BRIDGE} up"));
+    for device in BRIDGE_DEVICES {
+        // In this order a port forwards at once if it has a carrier by then.
+        all.push(format!("link set {device} up"));
+        all.push(format!("link set {device} master {BRIDGE}"));
+    }
     all
+}
+
+/// Longest time until a new bridge forwards: the kernel may notice the carrier of a port a second
+/// late, and repeats an unanswered ARP request after a second.
+const FORWARDING_TIMEOUT: StdDuration = StdDuration::from_secs(10);
+const PROBE_INTERVAL: StdDuration = StdDuration::from_millis(10);
+
+/// Sends datagrams until one arrives. Otherwise the handshake of a flow could wait for the bridge,
+/// and lose a second of the run.
+fn await_forwarding(ends: &TrafficEnds) -> Result<(), Error> {
+    let fail = || Error::traffic("send through a new bridge", "");
+    let bind = |inside: &Namespace, address: IpAddr| {
+        let bound = inside.run(|| UdpSocket::bind((address, 0)));
+        let bound = bound.map_err(|error| BackendError::from_host(error, true))?;
+        bound.map_err(fail())
+    };
+    let receiver = bind(&ends.receiver, ends.address)?;
+    let sender = bind(&ends.sender, Ipv4Addr::UNSPECIFIED.into())?;
+    let to = receiver.local_addr().map_err(fail())?;
+    let timeout = receiver.set_read_timeout(Some(PROBE_INTERVAL));
+    timeout.map_err(fail())?;
+    for _ in 0..FORWARDING_TIMEOUT.as_millis() / PROBE_INTERVAL.as_millis() {
+        // A queue of unresolved addresses that is full is no reason to give up.
+        let _ = sender.send_to(b"probe", to);
+        match receiver.recv(&mut [0; 8]) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(fail()(error)),
+        }
+    }
+    Err(fail()(io::ErrorKind::TimedOut.into()))
 }
 
 /// Converts a rate of full-sized IP packets to the rate of their frames, which the kernel counts.
@@ -328,11 +362,11 @@ mod tests {
             bridge_commands(),
             [
                 "link add bridge0 type bridge",
-                "link set near0 master bridge0",
+                "link set bridge0 up",
                 "link set near0 up",
-                "link set far0 master bridge0",
+                "link set near0 master bridge0",
                 "link set far0 up",
-                "link set bridge0 up"
+                "link set far0 master bridge0"
             ]
         );
     }
